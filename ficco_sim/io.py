@@ -1,0 +1,224 @@
+"""Files in and out: strict YAML and JSON to dataclasses, whole-or-nothing writing.
+
+The only file that imports pydantic and the YAML parser. It knows no domain type.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ficco_sim.errors import FileError
+
+__all__ = ["decode", "dump_json", "load", "read_document", "read_text", "to_plain", "write_text"]
+
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 256 * 2**20
+MAX_YAML_BYTES = 4 * 2**20  # the pure-Python parser needs seconds for more
+MAX_NODES = 5_000_000
+MAX_DEPTH = 60
+
+
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
+    """Read a UTF-8 text file of bounded size.
+
+    Raises
+    ------
+    FileError
+        If the file is absent, not readable, too large or not UTF-8.
+    """
+    try:
+        if not path.is_file():
+            kind = "is a folder or device, not a file" if path.exists() else "no such file"
+            raise FileError(f"{path}: {kind}")
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise FileError(f"{path}: {size:,} bytes; at most {max_bytes:,} are read")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+
+
+def read_document(path: Path) -> Any:
+    """Read a YAML (1.2) or JSON file into plain dicts, lists and scalars."""
+    is_json = path.suffix == ".json"
+    text = read_text(path, MAX_FILE_BYTES if is_json else MAX_YAML_BYTES)
+    return _parse_json(text, str(path)) if is_json else _parse_yaml(text, str(path))
+
+
+def load(path: Path, cls: type[T]) -> T:
+    """Read a file and check it against a dataclass: unknown keys and wrong types are refused.
+
+    Parameters
+    ----------
+    path
+        A ``.json`` file; any other suffix is read as YAML.
+    cls
+        The dataclass that describes the document.
+
+    Raises
+    ------
+    FileError
+        Naming the file, the key, the value and the rule.
+    """
+    return decode(read_document(path), cls, str(path))
+
+
+def decode(document: Any, cls: type[T], where: str) -> T:
+    """Check plain data against a dataclass; ``where`` opens every error message."""
+    from pydantic import TypeAdapter, ValidationError
+
+    _check_plain(document, where)
+    try:
+        # strict mode takes lists for tuples only in JSON input
+        return TypeAdapter(cls).validate_json(json.dumps(document))
+    except ValidationError as error:
+        raise FileError(_explain(error, where)) from error
+
+
+def to_plain(obj: Any) -> Any:
+    """Turn nested dataclasses into plain dicts, lists and scalars, in field order."""
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        return {f.name: to_plain(getattr(obj, f.name)) for f in dataclasses.fields(obj)}
+    if isinstance(obj, (list, tuple)):
+        return [to_plain(item) for item in obj]
+    if isinstance(obj, dict):
+        return {str(key): to_plain(value) for key, value in obj.items()}
+    return obj
+
+
+def dump_json(obj: Any, *, indent: int | None = 1) -> str:
+    """Serialise dataclasses or plain data to JSON text; not-a-number is refused."""
+    return json.dumps(to_plain(obj), indent=indent, allow_nan=False) + "\n"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all: what was there stays until the new text is complete.
+
+    Raises
+    ------
+    FileError
+        If the folder is absent or not writable.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a binary file whole or not at all; see `write_text`."""
+    with _file_errors(path):
+        if path.is_dir():
+            raise FileError(f"{path}: is a folder; a file name is needed")
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a device such as /dev/stdout cannot be replaced
+            return
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(name).chmod(0o666 & ~umask)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{where}: line {error.lineno}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise FileError(f"{where}: nested too deeply") from error
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f" line {mark.line + 1}:" if mark is not None else ""
+        raise FileError(f"{where}:{line} not YAML: {error.problem or error.context}") from error
+    except (YAMLError, ValueError) as error:
+        raise FileError(f"{where}: not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError as error:
+        raise FileError(f"{where}: nested too deeply") from error
+
+
+def _check_plain(document: Any, where: str) -> None:
+    """Refuse what JSON cannot say, and documents that grow without bound through aliases."""
+    budget = MAX_NODES
+    stack: list[tuple[Any, str, int]] = [(document, "", 0)]
+    while stack:
+        node, key, depth = stack.pop()
+        budget -= 1
+        if budget < 0 or depth > MAX_DEPTH:
+            raise FileError(f"{where}: too large or nested too deeply (aliases count in full)")
+        if isinstance(node, dict):
+            for name, value in node.items():
+                if not isinstance(name, str):
+                    raise FileError(f"{where}: {_join(key, str(name))}: keys must be text")
+                stack.append((value, _join(key, name), depth + 1))
+        elif isinstance(node, list):
+            stack.extend((value, f"{key}[{i}]", depth + 1) for i, value in enumerate(node))
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise FileError(f"{where}: {key}: {node} is not a finite number")
+        elif isinstance(node, int) and not isinstance(node, bool) and abs(node) >= 2**63:
+            raise FileError(f"{where}: {key}: {_short(node)} is too large a number")
+        elif node is not None and not isinstance(node, (str, int, float, bool)):
+            raise FileError(f"{where}: {key}: {_short(node)} is not text, a number or a truth value")
+
+
+def _join(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if len(str(value)) < 5000 else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _explain(error: Any, where: str) -> str:
+    """Turn a pydantic error into lines of file, key, value and rule."""
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ""
+        for part in item["loc"]:
+            if isinstance(part, int):
+                key += f"[{part}]"
+            elif not part[:1].isupper():  # a class name marks the branch of a union
+                key = _join(key, part)
+        message = item["msg"].removeprefix("Value error, ")
+        kind = item["type"]
+        if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+            message = "unknown key"
+        elif kind == "missing":
+            message = "missing"
+        elif not isinstance(item["input"], (dict, list)):
+            message = f"{_short(item['input'])}: {message}"
+        lines.append(f"{where}: {key}: {message}" if key else f"{where}: {message}")
+    unique = list(dict.fromkeys(lines))
+    shown = unique[:8]
+    if len(unique) > len(shown):
+        shown.append(f"{where}: and {len(unique) - len(shown)} more")
+    return "\n".join(shown)

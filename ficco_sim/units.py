@@ -1,0 +1,80 @@
+"""Unit constants and the formatting of quantities for people. Imports nothing from the package."""
+
+import math
+
+__all__ = [
+    "GB",
+    "GIB",
+    "KIB",
+    "MIB",
+    "MS",
+    "US",
+    "format_bytes",
+    "format_flops",
+    "format_rate",
+    "format_seconds",
+]
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+GB = 10**9
+US = 1e-6
+MS = 1e-3
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration with a unit that suits its size.
+
+    Examples
+    --------
+    >>> format_seconds(0.002123)
+    '2.123 ms'
+    >>> format_seconds(7.5e-6)
+    '7.50 us'
+    """
+    if not math.isfinite(seconds):
+        return str(seconds)
+    if seconds == 0:
+        return "0 s"
+    if abs(seconds) >= 1:
+        return f"{seconds:.3f} s"
+    if abs(seconds) >= MS:
+        return f"{seconds / MS:.3f} ms"
+    return f"{seconds / US:.2f} us"
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Format a size in binary units.
+
+    Examples
+    --------
+    >>> format_bytes(64 * MIB)
+    '64.0 MiB'
+    """
+    for name, size in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size:
+            return f"{num_bytes / size:.1f} {name}"
+    return f"{num_bytes:.0f} B"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Format a rate in GB/s, 1 GB being 10**9 bytes.
+
+    Examples
+    --------
+    >>> format_rate(46.5e9)
+    '46.5 GB/s'
+    """
+    return f"{bytes_per_s / GB:.1f} GB/s"
+
+
+def format_flops(flops: float) -> str:
+    """Format an amount of floating-point operations.
+
+    Examples
+    --------
+    >>> format_flops(9.6e11)
+    '0.96 TFLOP'
+    """
+    return f"{flops / 1e12:.2f} TFLOP"

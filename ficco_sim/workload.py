@@ -1,0 +1,198 @@
+"""A workload: the operator that a schedule overlaps, with its shape and element type."""
+
+import functools
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ficco_sim import io
+from ficco_sim.errors import WorkloadError
+
+__all__ = [
+    "DTYPE_BYTES",
+    "OUTPUT_DTYPE",
+    "PATTERNS",
+    "Pattern",
+    "Workload",
+    "WorkloadSet",
+    "get_workload",
+    "load_workloads",
+    "named_workloads",
+    "split",
+]
+
+Pattern: TypeAlias = Literal["all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm"]
+
+DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
+OUTPUT_DTYPE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
+PATTERNS: tuple[Pattern, ...] = ("all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm")
+MAX_DIM = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One operator on each gpu: ``C [m, n] = A [m, k] @ B [k, n]``.
+
+    Parameters
+    ----------
+    name
+        Short and unique.
+    pattern
+        ``all_gather_gemm``: A is sharded by rows over the gpus and gathered by each, B is the gpu's own.
+        ``all_to_all_gemm``: gpu g receives ``tokens[src][g]`` rows of A from each src.
+        ``all_gather``: A is gathered, nothing is computed. ``gemm``: nothing is gathered.
+    m, n, k
+        Elements: rows of the gathered A (all-to-all: rows on the busiest gpu), local columns of B,
+        contraction.
+    dtype
+        Of A and B; C has ``OUTPUT_DTYPE[dtype]``.
+    tokens
+        All-to-all only: rows from each source gpu (outer) to each destination gpu (inner).
+    model, layer, parallelism, num_tokens, source
+        Where the shape comes from.
+
+    Raises
+    ------
+    WorkloadError
+        If a field is out of range; the message names it.
+    """
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    name: str
+    pattern: Pattern
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    tokens: tuple[tuple[int, ...], ...] | None = None
+    model: str = ""
+    layer: str = ""
+    parallelism: str = ""
+    num_tokens: int | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.pattern not in PATTERNS:
+            raise WorkloadError(
+                f"pattern: {self.pattern!r} is unknown; one of {', '.join(PATTERNS)}"
+            )
+        if self.dtype not in DTYPE_BYTES:
+            raise WorkloadError(
+                f"dtype: {self.dtype!r} is unknown; one of {', '.join(DTYPE_BYTES)}"
+            )
+        for key in ("m", "n", "k"):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise WorkloadError(f"{key}: {value!r} must be a whole number")
+            if not 1 <= value <= MAX_DIM:
+                raise WorkloadError(f"{key}: {value} must be from 1 to {MAX_DIM:,}")
+        if (self.tokens is not None) != (self.pattern == "all_to_all_gemm"):
+            raise WorkloadError("tokens: needed for all_to_all_gemm and for no other pattern")
+        if self.tokens is not None:
+            self._check_tokens(self.tokens)
+
+    def _check_tokens(self, tokens: tuple[tuple[int, ...], ...]) -> None:
+        num_gpus = len(tokens)
+        for src, row in enumerate(tokens):
+            if len(row) != num_gpus:
+                raise WorkloadError(
+                    f"tokens[{src}]: {len(row)} values; a square matrix of {num_gpus} is needed"
+                )
+            for dst, value in enumerate(row):
+                if not 0 <= value <= MAX_DIM:
+                    raise WorkloadError(
+                        f"tokens[{src}][{dst}]: {value} must be from 0 to {MAX_DIM:,}"
+                    )
+        busiest = max((sum(row[dst] for row in tokens) for dst in range(num_gpus)), default=0)
+        if self.m != busiest:
+            raise WorkloadError(
+                f"m: {self.m} must be the rows of the busiest gpu, {busiest} in the tokens"
+            )
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations on one gpu, 2 m n k; 0 if nothing is computed."""
+        return 0 if self.pattern == "all_gather" else 2 * self.m * self.n * self.k
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of A and B."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of A on one gpu once it is complete, the gpu's own part included."""
+        return self.m * self.k * self.element_bytes
+
+    @property
+    def gemm_bytes(self) -> int:
+        """Least HBM bytes of the GEMM: A and B read once, C written once."""
+        read = (self.m * self.k + self.k * self.n) * self.element_bytes
+        return read + self.m * self.n * DTYPE_BYTES[OUTPUT_DTYPE[self.dtype]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSet:
+    """The content of a workload file."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    format_version: Literal[1]
+    workloads: tuple[Workload, ...]
+
+    def __post_init__(self) -> None:
+        if not self.workloads:
+            raise WorkloadError("workloads: the list is empty")
+        names = [w.name for w in self.workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise WorkloadError(f"workloads: the name {name!r} occurs twice")
+
+
+def load_workloads(path: Path) -> tuple[Workload, ...]:
+    """Read the workloads of a YAML or JSON file."""
+    return io.load(path, WorkloadSet).workloads
+
+
+@functools.cache
+def named_workloads() -> dict[str, Workload]:
+    """The workloads that come with the package, by name."""
+    file = resources.files("ficco_sim") / "data" / "workloads.yaml"
+    with resources.as_file(file) as path:
+        return {w.name: w for w in load_workloads(path)}
+
+
+def get_workload(name: str) -> Workload:
+    """Look up a named workload, or read a file that holds exactly one.
+
+    Raises
+    ------
+    WorkloadError
+        If the name is unknown; the message lists the valid ones.
+    """
+    if name.endswith((".yaml", ".yml", ".json")):
+        workloads = load_workloads(Path(name))
+        if len(workloads) > 1:
+            names = ", ".join(w.name for w in workloads)
+            raise WorkloadError(f"{name}: holds several workloads ({names}); keep the one to use")
+        return workloads[0]
+    known = named_workloads()
+    if name not in known:
+        raise WorkloadError(f"workload {name!r} is unknown; one of: {', '.join(known)}")
+    return known[name]
+
+
+def split(total: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """Cut ``range(total)`` into half-open intervals that differ by at most one, larger ones first.
+
+    Examples
+    --------
+    >>> split(10, 4)
+    ((0, 3), (3, 6), (6, 8), (8, 10))
+    """
+    if parts < 1 or total < 0:
+        raise WorkloadError(f"cannot cut {total} into {parts} parts")
+    size, larger = divmod(total, parts)
+    starts = [i * size + min(i, larger) for i in range(parts + 1)]
+    return tuple(zip(starts[:-1], starts[1:], strict=True))
+
