@@ -1,0 +1,122 @@
+"""What each task costs alone, and how tasks slow each other: a profile turned into functions.
+
+Layers above ask a `CostModel`; formulas of GEMMs are in `ficco_sim.costs.gemm`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ficco_sim.costs.gemm import GemmCost, GemmModel, GemmShape, wave_efficiency
+from ficco_sim.errors import ScenarioError
+from ficco_sim.machine import Machine
+from ficco_sim.plan import Gemm
+from ficco_sim.workload import Workload
+
+__all__ = ["CopyCost", "CostKind", "CostModel", "GemmCost", "GemmShape", "Submission", "wave_efficiency"]
+
+CostKind: TypeAlias = Literal["profile", "ideal"]
+Submission: TypeAlias = Literal["graph", "eager"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCost:
+    """A copy between gpus: seconds before and after its bytes, and the most it can move in bytes/s.
+
+    ``emulated`` marks a strided copy on a gpu whose DMA engines have none.
+    """
+
+    setup_s: float
+    completion_s: float
+    bytes_per_s: float
+    emulated: bool = False
+
+
+class CostModel:
+    """Costs of tasks on one machine.
+
+    Parameters
+    ----------
+    machine
+        Its gpu's profile has the parameters.
+    kind
+        ``profile``; or ``ideal``: no contention, no decomposition loss (parts of a GEMM take exactly
+        their share of the whole), no cost of commands, local copies and submission, so that only
+        links and dependencies count.
+    submission
+        ``graph``: plans are captured. ``eager``: each gpu's host thread submits task by task.
+
+    Raises
+    ------
+    ScenarioError
+        If an argument is unknown.
+    """
+
+    def __init__(
+        self, machine: Machine, kind: CostKind = "profile", submission: Submission = "graph"
+    ) -> None:
+        if kind not in ("profile", "ideal"):
+            raise ScenarioError(f"costs: {kind!r} must be profile or ideal")
+        if submission not in ("graph", "eager"):
+            raise ScenarioError(f"submission: {submission!r} must be graph or eager")
+        self.machine = machine
+        self.profile = machine.profile
+        self.kind = kind
+        self.submission = submission
+        self.ideal = kind == "ideal"
+        self.gemm_model = GemmModel(
+            machine.profile.gemm, machine.gpu.num_compute_units, machine.gpu.name
+        )
+        launch = machine.profile.launch
+        per_task = launch.eager_submit_s if submission == "eager" else launch.graph_submit_s
+        self.submit_s = 0.0 if self.ideal else per_task
+        self.queue_gap_s = 0.0 if self.ideal else launch.queue_gap_s
+        self.event_wait_s = 0.0 if self.ideal else launch.event_wait_s
+
+    def whole_gemm(self, workload: Workload) -> GemmCost:
+        """The workload's GEMM on one gpu, uncut."""
+        return self.gemm_model.cost(GemmShape((workload.m,), workload.n, workload.k, workload.dtype))
+
+    def gemm(self, task: Gemm, workload: Workload, compute_units: int | None = None) -> GemmCost:
+        """A GEMM task alone on some of the compute units (all, unless given)."""
+        shape = gemm_shape(task, workload.dtype)
+        if self.ideal:
+            share = shape.flops / workload.flops
+            return GemmCost(0.0, self.whole_gemm(workload).time_s * share, fill=1.0, rounding=0.0)
+        return self.gemm_model.cost(shape, compute_units)
+
+    def local_copy_s(self, num_bytes: int) -> tuple[float, float]:
+        """Start-up and body of a copy kernel that moves ``num_bytes`` within a gpu's memory."""
+        if self.ideal:
+            return 0.0, 0.0
+        model = self.profile.local_copy
+        return model.startup_s, 2 * num_bytes / model.bytes_per_s
+
+    def copy(self, engine: str, *, row_bytes: int, strided: bool) -> CopyCost:
+        """A copy between gpus on an engine.
+
+        Parameters
+        ----------
+        engine
+            ``dma`` or ``core``; for core the rate is that of all such copies into a gpu.
+        row_bytes
+            Bytes of each contiguous row; matters for strided copies by DMA.
+        strided
+            Whether rows are apart in memory (a 2d copy).
+        """
+        if engine == "core":
+            core = self.profile.core_copy
+            return CopyCost(0.0 if self.ideal else core.setup_s, 0.0, core.bytes_per_s)
+        dma = self.profile.copy
+        emulated = strided and not dma.native_2d
+        if self.ideal:
+            return CopyCost(0.0, 0.0, float("inf"), emulated)
+        rate = dma.engine_bytes_per_s
+        if strided and not emulated:
+            rate *= row_bytes / (row_bytes + dma.row_overhead_bytes)
+        return CopyCost(dma.setup_s, dma.completion_s, rate, emulated)
+
+
+def gemm_shape(task: Gemm, dtype: str) -> GemmShape:
+    """Shape of a GEMM task for the cost model."""
+    k, n = task.b.shape
+    return GemmShape(task.entry_rows, n, k, dtype, task.accumulate)

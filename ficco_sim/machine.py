@@ -1,0 +1,424 @@
+"""A machine: gpus and the links between them, read from a file of data."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ficco_sim import io
+from ficco_sim.errors import MachineError
+from ficco_sim.profile import Gpu, GpuFile, Profile, check_numbers
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = [
+    "Family",
+    "Link",
+    "LinkEntry",
+    "Machine",
+    "MachineFile",
+    "Topology",
+    "load_machine",
+    "named_machines",
+]
+
+Family: TypeAlias = Literal["full_mesh", "ring", "torus", "switch", "links"]
+Pair: TypeAlias = tuple[int, int]
+
+STRICT = {"extra": "forbid", "strict": True}
+MAX_GPUS = 1024
+MAX_LINKS = 1_100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A directed link between two nodes; nodes from ``num_gpus`` up are switches.
+
+    Parameters
+    ----------
+    bandwidth_bytes_per_s
+        Data-sheet rate of this direction.
+    usable_bytes_per_s
+        What protocol and encoding leave of it; the simulator uses this one.
+    latency_s
+        Time of the first byte over the link.
+    """
+
+    src: int
+    dst: int
+    bandwidth_bytes_per_s: float
+    usable_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEntry:
+    """A link in a file; ``src`` and ``dst`` are gpu numbers or names of switches."""
+
+    __pydantic_config__ = STRICT
+    src: int | str
+    dst: int | str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    usable_bytes_per_s: float | None = None
+    both_ways: bool = True
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("src", "dst", "latency_s"))
+        _check_usable(self.bandwidth_bytes_per_s, self.usable_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The links of a machine: a family with one kind of link, or a list.
+
+    Parameters
+    ----------
+    family
+        ``full_mesh``: a link from every gpu to every other. ``ring``: to the next and (if
+        ``both_ways``) the previous. ``torus``: neighbours along each of ``extents``. ``switch``: one
+        port to and one from a switch per gpu, so all peers share it. ``links``: as listed.
+    bandwidth_bytes_per_s, usable_bytes_per_s, latency_s
+        Of each link or port, per direction; usable is the bandwidth unless given.
+    """
+
+    __pydantic_config__ = STRICT
+    family: Family
+    bandwidth_bytes_per_s: float | None = None
+    usable_bytes_per_s: float | None = None
+    latency_s: float | None = None
+    extents: tuple[int, ...] | None = None
+    both_ways: bool = True
+    switches: tuple[str, ...] = ()
+    links: tuple[LinkEntry, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("latency_s",))
+        if self.family == "links":
+            if self.links is None:
+                raise MachineError("links: needed for the family links")
+            for key in ("bandwidth_bytes_per_s", "usable_bytes_per_s", "latency_s", "extents"):
+                if getattr(self, key) is not None:
+                    raise MachineError(f"{key}: belongs to each link in the family links")
+            return
+        if self.links is not None or self.switches:
+            raise MachineError(f"links, switches: only for the family links, not {self.family}")
+        if self.bandwidth_bytes_per_s is None:
+            raise MachineError(f"bandwidth_bytes_per_s: needed for the family {self.family}")
+        if self.latency_s is None:
+            raise MachineError(f"latency_s: needed for the family {self.family}")
+        _check_usable(self.bandwidth_bytes_per_s, self.usable_bytes_per_s)
+        if (self.extents is not None) != (self.family == "torus"):
+            raise MachineError("extents: needed for the family torus and for no other")
+        if self.extents is not None and not all(e >= 1 for e in self.extents):
+            raise MachineError(f"extents: {list(self.extents)} must be 1 or more each")
+
+
+def _check_usable(bandwidth: float, usable: float | None) -> None:
+    if usable is not None and usable > bandwidth:
+        raise MachineError(
+            f"usable_bytes_per_s: {usable:g} must not exceed bandwidth_bytes_per_s, {bandwidth:g}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFile:
+    """The content of a machine file; ``gpu`` is the name of a file in ``gpus`` or its content."""
+
+    __pydantic_config__ = STRICT
+    format_version: Literal[1]
+    name: str
+    description: str
+    num_gpus: int
+    gpu: str | GpuFile
+    topology: Topology
+    hardware_routing: bool = False
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_gpus <= MAX_GPUS:
+            raise MachineError(f"num_gpus: {self.num_gpus} must be from 1 to {MAX_GPUS}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Gpus of one type, their profile, and directed links between them and switches.
+
+    A transfer uses a direct link if there is one, else a path through switches, or through other
+    gpus too if ``hardware_routing``.
+    """
+
+    name: str
+    description: str
+    num_gpus: int
+    gpu: Gpu
+    profile: Profile
+    links: tuple[Link, ...]
+    switches: tuple[str, ...] = ()
+    family: Family = "links"
+    hardware_routing: bool = False
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        num_nodes = self.num_gpus + len(self.switches)
+        seen: set[Pair] = set()
+        for link in self.links:
+            pair = (link.src, link.dst)
+            if link.src == link.dst:
+                raise MachineError(f"{self.name}: a link from {self.node_name(link.src)} to itself")
+            for node in pair:
+                if not 0 <= node < num_nodes:
+                    raise MachineError(
+                        f"{self.name}: link {link.src} -> {link.dst}: gpu {node} does not exist; "
+                        f"gpus are 0 to {self.num_gpus - 1}"
+                    )
+            if pair in seen:
+                raise MachineError(
+                    f"{self.name}: two links {self.node_name(link.src)} -> "
+                    f"{self.node_name(link.dst)}; give one with the sum of their bandwidths"
+                )
+            seen.add(pair)
+
+    def node_name(self, node: int) -> str:
+        """``gpu 3`` or the name of a switch."""
+        if 0 <= node - self.num_gpus < len(self.switches):
+            return self.switches[node - self.num_gpus]
+        return f"gpu {node}"
+
+    def graph(self) -> "nx.DiGraph[int]":
+        """Nodes and directed links; edges carry their index, ``usable_bytes_per_s`` and ``latency_s``."""
+        import networkx as nx
+
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(range(self.num_gpus + len(self.switches)))
+        for index, link in enumerate(self.links):
+            graph.add_edge(
+                link.src,
+                link.dst,
+                index=index,
+                usable_bytes_per_s=link.usable_bytes_per_s,
+                latency_s=link.latency_s,
+            )
+        return graph
+
+    def with_links(self, *, scale: float = 1.0, usable_bytes_per_s: float | None = None) -> "Machine":
+        """The same machine with faster or slower links, for what-if questions.
+
+        Parameters
+        ----------
+        scale
+            Factor on the bandwidth of every link.
+        usable_bytes_per_s
+            A bandwidth for every link, raw and usable, instead of the present one.
+        """
+        links = tuple(
+            replace(
+                link,
+                bandwidth_bytes_per_s=(usable_bytes_per_s or link.bandwidth_bytes_per_s) * scale,
+                usable_bytes_per_s=(usable_bytes_per_s or link.usable_bytes_per_s) * scale,
+            )
+            for link in self.links
+        )
+        return replace(self, links=links)
+
+
+class Routes:
+    """Finds the links that a transfer crosses, each pair once.
+
+    Examples
+    --------
+    >>> machine = load_machine("h200_2")
+    >>> [machine.node_name(machine.links[i].dst) for i in Routes(machine)(0, 1)]
+    ['nvswitch', 'gpu 1']
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._direct = {(link.src, link.dst): i for i, link in enumerate(machine.links)}
+        self._known: dict[Pair, tuple[int, ...]] = {}
+
+    def __call__(self, src: int, dst: int) -> tuple[int, ...]:
+        """Indices into ``machine.links``, in order from ``src`` to ``dst``.
+
+        Raises
+        ------
+        MachineError
+            If no link joins the two gpus and the hardware does not route between them.
+        """
+        route = self._known.get((src, dst))
+        if route is None:
+            direct = self._direct.get((src, dst))
+            route = (direct,) if direct is not None else self._path(src, dst)
+            self._known[src, dst] = route
+        return route
+
+    def _path(self, src: int, dst: int) -> tuple[int, ...]:
+        import networkx as nx
+
+        machine = self._machine
+        graph = machine.graph()
+        if not machine.hardware_routing:
+            others = [g for g in range(machine.num_gpus) if g not in (src, dst)]
+            graph.remove_nodes_from(others)
+        try:
+            nodes = nx.shortest_path(graph, src, dst)
+        except (nx.NetworkXNoPath, nx.NodeNotFound):
+            raise MachineError(
+                f"{machine.name}: no link joins gpu {src} to gpu {dst}, and its hardware does not "
+                "route between gpus"
+            ) from None
+        return tuple(self._direct[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
+
+
+def data_folder() -> Path:
+    """The folder of machine files: beside the package in a checkout, inside it when installed."""
+    package = Path(str(resources.files("ficco_sim")))
+    for folder in (package.parent / "topologies", package / "data" / "topologies"):
+        if (folder / "gpus").is_dir():
+            return folder
+    raise MachineError(f"no machine files beside {package}; the installation is incomplete")
+
+
+@functools.cache
+def named_machines() -> tuple[str, ...]:
+    """Names of the machines that come with the package."""
+    return tuple(sorted(path.stem for path in data_folder().glob("*.yaml")))
+
+
+def load_machine(name: str) -> Machine:
+    """Read a named machine, or a machine file.
+
+    Parameters
+    ----------
+    name
+        A name from `named_machines`, or a path that ends in .yaml, .yml or .json.
+
+    Raises
+    ------
+    MachineError, FileError
+        If the name is unknown or the file is wrong; the message names file, key, value and rule.
+    """
+    if name.endswith((".yaml", ".yml", ".json")):
+        path = Path(name)
+    elif name in named_machines():
+        path = data_folder() / f"{name}.yaml"
+    else:
+        raise MachineError(f"machine {name!r} is unknown; one of: {', '.join(named_machines())}")
+    return build_machine(io.load(path, MachineFile), str(path))
+
+
+def build_machine(file: MachineFile, where: str) -> Machine:
+    """Make a machine from the content of its file; ``where`` names the file in errors."""
+    gpu_file = _load_gpu(file.gpu, where) if isinstance(file.gpu, str) else file.gpu
+    sources = {f"gpu.{key}": text for key, text in gpu_file.sources.items()} | file.sources
+    try:
+        switches, links = _make_links(file.topology, file.num_gpus)
+        return Machine(
+            name=file.name,
+            description=file.description,
+            num_gpus=file.num_gpus,
+            gpu=gpu_file.gpu,
+            profile=gpu_file.profile,
+            links=links,
+            switches=switches,
+            family=file.topology.family,
+            hardware_routing=file.hardware_routing,
+            sources=sources,
+        )
+    except MachineError as error:
+        raise MachineError(f"{where}: topology: {error}") from error
+
+
+def _load_gpu(name: str, where: str) -> GpuFile:
+    folder = data_folder() / "gpus"
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in known:
+        raise MachineError(f"{where}: gpu: {name!r} is unknown; one of: {', '.join(known)}")
+    return io.load(folder / f"{name}.yaml", GpuFile)
+
+
+def _make_links(topology: Topology, num_gpus: int) -> tuple[tuple[str, ...], tuple[Link, ...]]:
+    if topology.family == "links":
+        return topology.switches, tuple(_listed_links(topology, num_gpus))
+    bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
+    assert bandwidth is not None
+    assert latency_s is not None
+    switches: tuple[str, ...] = ()
+    pairs: list[Pair]
+    if topology.family == "full_mesh":
+        pairs = [(i, j) for i in range(num_gpus) for j in range(num_gpus) if i != j]
+    elif topology.family == "switch":
+        switches = ("nvswitch",)
+        pairs = [p for i in range(num_gpus) for p in ((i, num_gpus), (num_gpus, i))]
+    else:
+        extents = (num_gpus,) if topology.extents is None else topology.extents
+        pairs = _torus_pairs(extents, num_gpus, both_ways=topology.both_ways)
+    links = tuple(
+        Link(
+            src=src,
+            dst=dst,
+            bandwidth_bytes_per_s=bandwidth,
+            usable_bytes_per_s=topology.usable_bytes_per_s or bandwidth,
+            latency_s=latency_s,
+        )
+        for src, dst in pairs
+    )
+    return switches, links
+
+
+def _torus_pairs(extents: tuple[int, ...], num_gpus: int, *, both_ways: bool) -> list[Pair]:
+    """Neighbours along each dimension; with 2 along a dimension both are the same gpu."""
+    size = 1
+    for extent in extents:
+        size *= extent
+    if size != num_gpus:
+        raise MachineError(f"extents: {list(extents)} make {size} gpus, num_gpus is {num_gpus}")
+    pairs: dict[Pair, None] = {}
+    stride = 1
+    for extent in reversed(extents):
+        for i in range(num_gpus):
+            at = i // stride % extent
+            for step in (1, -1) if both_ways else (1,):
+                j = i + ((at + step) % extent - at) * stride
+                if j != i:
+                    pairs[i, j] = None
+        stride *= extent
+    return list(pairs)
+
+
+def _listed_links(topology: Topology, num_gpus: int) -> Iterator[Link]:
+    assert topology.links is not None
+    names = {name: num_gpus + i for i, name in enumerate(topology.switches)}
+    if len(names) < len(topology.switches):
+        raise MachineError(f"switches: {list(topology.switches)}: a name occurs twice")
+    if len(topology.links) > MAX_LINKS:
+        raise MachineError(f"links: {len(topology.links):,} are more than {MAX_LINKS:,}")
+    for position, entry in enumerate(topology.links):
+        nodes = []
+        for key in ("src", "dst"):
+            node = getattr(entry, key)
+            if isinstance(node, str):
+                if node not in names:
+                    raise MachineError(
+                        f"links[{position}].{key}: no switch {node!r}; switches are {list(names)}"
+                    )
+                nodes.append(names[node])
+            elif not 0 <= node < num_gpus:
+                raise MachineError(
+                    f"links[{position}].{key}: gpu {node} must be from 0 to {num_gpus - 1}"
+                )
+            else:
+                nodes.append(node)
+        link = Link(
+            src=nodes[0],
+            dst=nodes[1],
+            bandwidth_bytes_per_s=entry.bandwidth_bytes_per_s,
+            usable_bytes_per_s=entry.usable_bytes_per_s or entry.bandwidth_bytes_per_s,
+            latency_s=entry.latency_s,
+        )
+        yield link
+        if entry.both_ways:
+            yield replace(link, src=link.dst, dst=link.src)

@@ -1,0 +1,331 @@
+"""A gpu: what its data sheet says, and the fitted parameters of its cost models.
+
+Peaks and fitted values are different types. Formulas that use the parameters are in
+`ficco_sim.costs`; values, each with its source, are in ``topologies/gpus``.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from ficco_sim.errors import MachineError
+from ficco_sim.workload import DTYPE_BYTES
+
+__all__ = [
+    "ContentionProfile",
+    "CopyProfile",
+    "CoreCopyProfile",
+    "GemmProfile",
+    "GemmRates",
+    "Gpu",
+    "GpuFile",
+    "LaunchProfile",
+    "LocalCopyProfile",
+    "MeasuredGemm",
+    "Profile",
+    "check_numbers",
+]
+
+STRICT = {"extra": "forbid", "strict": True}
+MAX_VALUE = 1e18
+MAX_LATENCY_S = 1.0
+
+
+def check_numbers(obj: object, *, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Refuse numeric fields of a dataclass that are not finite, positive and of possible size.
+
+    Fields that end in ``_s`` are durations and at most a second. Those named in ``may_be_zero`` may
+    be 0.
+
+    Raises
+    ------
+    MachineError
+        Naming the field, the value and the rule.
+    """
+    for f in fields(obj):  # type: ignore[arg-type]
+        value = getattr(obj, f.name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        most = MAX_LATENCY_S if f.name.endswith("_s") and "_per_s" not in f.name else MAX_VALUE
+        zero_ok = f.name in may_be_zero
+        if not math.isfinite(value) or value > most or value < 0 or (value == 0 and not zero_ok):
+            least = "0 or more" if zero_ok else "more than 0"
+            raise MachineError(f"{f.name}: {value} must be {least} and at most {most:g}")
+
+
+def _check_dtypes(name: str, keys: dict[str, object]) -> None:
+    if not keys:
+        raise MachineError(f"{name}: no element type is given")
+    for key in keys:
+        if key not in DTYPE_BYTES:
+            raise MachineError(f"{name}: {key!r} is unknown; one of {', '.join(DTYPE_BYTES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Data-sheet facts of a gpu.
+
+    Parameters
+    ----------
+    peak_flops_per_s
+        Dense peak per element type.
+    num_compute_units
+        Compute units or streaming multiprocessors.
+    hbm_bytes, hbm_bytes_per_s
+        Memory size and peak bandwidth.
+    num_dma_engines
+        Engines that can serve copies from peers at the same time.
+    """
+
+    __pydantic_config__ = STRICT
+    name: str
+    peak_flops_per_s: dict[str, float]
+    num_compute_units: int
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    num_dma_engines: int
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        _check_dtypes("peak_flops_per_s", dict(self.peak_flops_per_s))
+        for dtype, value in self.peak_flops_per_s.items():
+            if not 0 < value <= MAX_VALUE:
+                raise MachineError(f"peak_flops_per_s.{dtype}: {value} must be more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmRates:
+    """Parameters of the GEMM model for one element type; formula in `ficco_sim.costs.gemm`.
+
+    Parameters
+    ----------
+    startup_s
+        Launch and drain of one kernel (t0).
+    flops_per_s_per_unit
+        Main-loop rate of a compute unit on an endlessly large tile (Pc).
+    edge_elements
+        Loss at tile edges: the loop takes ``1 + edge (1/a + 1/b)`` times as long (h).
+    feed_bytes_per_s
+        Operands from cache to all compute units together (BL).
+    wave_s
+        Fixed time of each wave of tiles (te).
+    wave_rounding
+        Weight of whole waves against fractional ones, 0 to 1 (lambda).
+    input_bytes_per_s, output_bytes_per_s
+        Streams of A and B from HBM, of C to HBM (BWi, BWo).
+    stream_overlap
+        Share of the shorter of main loop and streams that the longer one hides, 0 to 1.
+    split_s
+        Extra start-up of a split-K kernel (ts).
+    """
+
+    __pydantic_config__ = STRICT
+    startup_s: float
+    flops_per_s_per_unit: float
+    edge_elements: float
+    feed_bytes_per_s: float
+    wave_s: float
+    wave_rounding: float
+    input_bytes_per_s: float
+    output_bytes_per_s: float
+    stream_overlap: float
+    split_s: float
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            may_be_zero=(
+                "startup_s",
+                "edge_elements",
+                "wave_s",
+                "wave_rounding",
+                "stream_overlap",
+                "split_s",
+            ),
+        )
+        for name in ("wave_rounding", "stream_overlap"):
+            if getattr(self, name) > 1:
+                raise MachineError(f"{name}: {getattr(self, name)} must be at most 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGemm:
+    """A measured time of one shape; it wins over the formula where the shape is the same."""
+
+    __pydantic_config__ = STRICT
+    m: int
+    n: int
+    k: int
+    dtype: str
+    time_s: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        _check_dtypes("dtype", {self.dtype: None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmProfile:
+    """Macro tiles and split-K factors that the library may pick, and rates per element type."""
+
+    __pydantic_config__ = STRICT
+    tiles: tuple[tuple[int, int], ...]
+    splits: tuple[int, ...]
+    rates: dict[str, GemmRates]
+    measured: tuple[MeasuredGemm, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_dtypes("rates", dict(self.rates))
+        if not self.tiles or not all(1 <= x <= 4096 for tile in self.tiles for x in tile):
+            raise MachineError("tiles: at least one, each side from 1 to 4096")
+        if 1 not in self.splits or not all(1 <= s <= 1024 for s in self.splits):
+            raise MachineError(f"splits: {list(self.splits)} must hold 1 and lie within 1 to 1024")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyProfile:
+    """Copies between gpus by a DMA engine.
+
+    Parameters
+    ----------
+    setup_s, completion_s
+        Per command, before and after its bytes; the engine is taken all the while.
+    engine_bytes_per_s
+        Most that one engine moves.
+    native_2d
+        Whether engines copy strided rows. If not, a 2d copy costs as much as a 1d copy of the same
+        size and every result that holds one is labelled emulated.
+    row_overhead_bytes
+        A 2d copy runs at ``row / (row + row_overhead)`` of the rate, row being the bytes of a row.
+    """
+
+    __pydantic_config__ = STRICT
+    setup_s: float
+    completion_s: float
+    engine_bytes_per_s: float
+    native_2d: bool
+    row_overhead_bytes: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("setup_s", "completion_s", "row_overhead_bytes"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreCopyProfile:
+    """Copies between gpus by a kernel on compute units.
+
+    Parameters
+    ----------
+    compute_units
+        Units taken from GEMMs while such copies are in progress.
+    setup_s
+        Per copy, before its bytes.
+    bytes_per_s
+        Most that the copy kernels of one gpu receive together.
+    slowdown_beside_gemm
+        How many times slower they are while a GEMM runs on the gpu, 1 or more.
+    """
+
+    __pydantic_config__ = STRICT
+    compute_units: int
+    setup_s: float
+    bytes_per_s: float
+    slowdown_beside_gemm: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("setup_s",))
+        if self.slowdown_beside_gemm < 1:
+            raise MachineError(
+                f"slowdown_beside_gemm: {self.slowdown_beside_gemm} must be at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCopyProfile:
+    """Copies within a gpu's memory by a kernel; the rate counts bytes read plus bytes written."""
+
+    __pydantic_config__ = STRICT
+    startup_s: float
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("startup_s",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchProfile:
+    """Time between tasks.
+
+    Parameters
+    ----------
+    queue_gap_s
+        Between the end of a kernel and the start of the next on its queue.
+    event_wait_s
+        Between the end of a task and the start of one on another queue that waited for it.
+    graph_submit_s, eager_submit_s
+        Host time to submit one task, as part of a captured graph or from Python.
+    """
+
+    __pydantic_config__ = STRICT
+    queue_gap_s: float
+    event_wait_s: float
+    graph_submit_s: float
+    eager_submit_s: float
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self, may_be_zero=("queue_gap_s", "event_wait_s", "graph_submit_s", "eager_submit_s")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentionProfile:
+    """How much longer a GEMM takes per unit of copy traffic over HBM bandwidth.
+
+    With x the bytes/s that copies bring in over the HBM bandwidth, a GEMM takes ``1 + dma_in x``
+    times as long; likewise for traffic out, and for core-driven copies beyond the compute units
+    that they take.
+    """
+
+    __pydantic_config__ = STRICT
+    dma_in: float
+    dma_out: float
+    core_in: float
+    core_out: float
+
+    def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("dma_in", "dma_out", "core_in", "core_out"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Fitted parameters of a gpu, by cost model, and the regime in which they were measured."""
+
+    __pydantic_config__ = STRICT
+    regime: Literal["sustained", "burst", "mixed"]
+    date: str
+    gemm: GemmProfile
+    copy: CopyProfile
+    core_copy: CoreCopyProfile
+    local_copy: LocalCopyProfile
+    launch: LaunchProfile
+    contention: ContentionProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFile:
+    """The content of a file in ``topologies/gpus``; ``sources`` says where each number is from."""
+
+    __pydantic_config__ = STRICT
+    format_version: Literal[1]
+    gpu: Gpu
+    profile: Profile
+    sources: dict[str, str]
+
+    def __post_init__(self) -> None:
+        units = self.profile.core_copy.compute_units
+        if units >= self.gpu.num_compute_units:
+            raise MachineError(
+                f"profile.core_copy.compute_units: {units} must be fewer than the gpu's "
+                f"{self.gpu.num_compute_units}"
+            )

@@ -1,0 +1,162 @@
+"""Kernels in progress on one gpu: they share its compute units and HBM, and copies slow them."""
+
+from collections.abc import Callable
+
+from simpy import Event
+
+from ficco_sim.costs import CostModel, wave_efficiency
+from ficco_sim.sim.activity import Activity, Settler
+
+MIN_HBM_SHARE = 0.05  # of HBM bandwidth that copies can never take from kernels
+
+
+class Kernel(Activity):
+    """The body of a GEMM or local copy, in seconds alone.
+
+    Attributes
+    ----------
+    fill, rounding
+        How its work-groups fill the compute units, see `GemmCost`; a copy kernel fills none.
+    hbm_bytes_per_s
+        HBM traffic when alone.
+    fewer_units
+        Times as long without the units that core-driven copies take.
+    """
+
+    __slots__ = ("fewer_units", "fill", "gpu", "hbm_bytes_per_s", "is_gemm", "occupancy", "rounding")
+
+    def __init__(
+        self,
+        *,
+        body_s: float,
+        done: Event,
+        now_s: float,
+        gpu: int,
+        is_gemm: bool,
+        fill: float,
+        rounding: float,
+        hbm_bytes_per_s: float,
+        fewer_units: float,
+    ) -> None:
+        super().__init__(body_s, done, now_s)
+        self.gpu = gpu
+        self.is_gemm = is_gemm
+        self.fill = fill
+        self.rounding = rounding
+        self.occupancy = wave_efficiency(fill, rounding)
+        self.hbm_bytes_per_s = hbm_bytes_per_s
+        self.fewer_units = fewer_units
+
+
+class ComputeUnits:
+    """All kernels in progress on all gpus; sets their rates anew where something changed.
+
+    Parameters
+    ----------
+    traffic
+        Bytes/s of copies into and out of a gpu, see `FlowNetwork.traffic`.
+    compute_changed
+        Called when a gpu begins or ceases to run GEMMs.
+    """
+
+    def __init__(
+        self,
+        num_gpus: int,
+        costs: CostModel,
+        settler: Settler,
+        traffic: Callable[[int], tuple[float, float, float, float]],
+        compute_changed: Callable[[int], None],
+    ) -> None:
+        self._settler = settler
+        self._traffic = traffic
+        self._compute_changed = compute_changed
+        self._contention = costs.profile.contention
+        self._hbm_bytes_per_s = costs.machine.gpu.hbm_bytes_per_s
+        self._ideal = costs.ideal
+        self._active: list[dict[Kernel, None]] = [{} for _ in range(num_gpus)]
+        self._num_gemms = [0] * num_gpus
+        self._dirty: dict[int, None] = {}
+
+    def computing(self, gpu: int) -> bool:
+        """Whether a GEMM is in progress on a gpu."""
+        return self._num_gemms[gpu] > 0
+
+    def start(self, kernel: Kernel) -> None:
+        """Begin the body of a kernel."""
+        self._active[kernel.gpu][kernel] = None
+        self._dirty[kernel.gpu] = None
+        if kernel.is_gemm:
+            self._num_gemms[kernel.gpu] += 1
+            if self._num_gemms[kernel.gpu] == 1:
+                self._compute_changed(kernel.gpu)
+        self._settler.touch()
+
+    def ended(self, activity: Activity) -> None:
+        """Take away a kernel that has ended."""
+        if not isinstance(activity, Kernel):
+            return
+        gpu = activity.gpu
+        del self._active[gpu][activity]
+        self._dirty[gpu] = None
+        if activity.is_gemm:
+            self._num_gemms[gpu] -= 1
+            if self._num_gemms[gpu] == 0:
+                self._compute_changed(gpu)
+        self._settler.touch()
+
+    def traffic_changed(self, gpu: int) -> None:
+        """Copies into or out of a gpu have changed their rate."""
+        if not self._ideal:
+            self._dirty[gpu] = None
+
+    def settle(self, now_s: float) -> None:
+        """Set the rates of the kernels on gpus where something changed."""
+        dirty, self._dirty = self._dirty, {}
+        for gpu in dirty:
+            kernels = self._active[gpu]
+            if kernels:
+                for kernel in kernels:
+                    kernel.advance(now_s)
+                self._settle_gpu(gpu, kernels)
+
+    def _settle_gpu(self, gpu: int, kernels: dict[Kernel, None]) -> None:
+        share = _share(kernels)
+        if self._ideal:
+            for kernel in kernels:
+                self._settler.set_rate(kernel, share, share)
+            return
+        dma_in, dma_out, core_in, core_out = self._traffic(gpu)
+        hbm = self._hbm_bytes_per_s
+        slopes = self._contention
+        slower = 1.0 + (
+            (slopes.dma_in * dma_in + slopes.dma_out * dma_out)
+            + (slopes.core_in * core_in + slopes.core_out * core_out)
+        ) / hbm
+        paces = {
+            kernel: share / (slower * (kernel.fewer_units if core_in > 0.0 else 1.0))
+            if kernel.is_gemm
+            else share
+            for kernel in kernels
+        }
+        wanted_alone = sum(kernel.hbm_bytes_per_s for kernel in kernels) * share
+        alone = share * min(1.0, hbm / wanted_alone) if wanted_alone > 0.0 else share
+        wanted = sum(kernel.hbm_bytes_per_s * pace for kernel, pace in paces.items())
+        free = max(hbm - (dma_in + dma_out + core_in + core_out), hbm * MIN_HBM_SHARE)
+        fit = min(1.0, free / wanted) if wanted > 0.0 else 1.0
+        for kernel, pace in paces.items():
+            self._settler.set_rate(kernel, pace * fit, max(alone, pace * fit))
+
+
+def _share(kernels: dict[Kernel, None]) -> float:
+    """Pace of kernels side by side, of their pace alone.
+
+    Those that leave units idle fill each other's gaps; the waves that count are those of the sum.
+    """
+    if len(kernels) == 1:
+        return 1.0
+    occupancy = sum(kernel.occupancy for kernel in kernels)
+    if occupancy <= 0.0:
+        return 1.0
+    fill = sum(kernel.fill for kernel in kernels)
+    rounding = max(kernel.rounding for kernel in kernels)
+    return min(1.0, wave_efficiency(fill, rounding) / occupancy)

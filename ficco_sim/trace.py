@@ -1,0 +1,183 @@
+"""What happened when: spans of tasks, from the simulator or from gpus."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ficco_sim import io
+from ficco_sim.plan import Queue
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LinkLoad", "Span", "Trace"]
+
+FORMAT_VERSION = 1
+COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
+CHROME_TIME_UNIT_S = 1e-6  # timestamps of the Chrome trace format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One task from start to end.
+
+    Parameters
+    ----------
+    nbytes, flops
+        Bytes moved, operations computed.
+    lost_s
+        Part of the span that contention with other engines' work cost (simulated only).
+    submitted_s
+        When the host had submitted the task.
+    """
+
+    task_id: str
+    kind: str
+    queue: Queue
+    start_s: float
+    end_s: float
+    nbytes: int
+    flops: int
+    lost_s: float = 0.0
+    submitted_s: float = 0.0
+
+    @property
+    def duration_s(self) -> float:
+        """Time from start to end."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLoad:
+    """Bytes that crossed a link, and the least time that takes."""
+
+    src: str
+    dst: str
+    nbytes: int
+    min_busy_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """All spans of one run of a plan, in the plan's order.
+
+    ``source`` tells a simulated trace from a measured one; ``labels`` say what in it is not what it
+    stands for (``emulated-2d``: strided copies simulated as contiguous ones).
+    """
+
+    format_version: Literal[1] = FORMAT_VERSION
+    source: Literal["sim", "gpu"]
+    schedule: str
+    workload: str
+    machine: str
+    plan_fingerprint: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    links: tuple[LinkLoad, ...] = ()
+    spans: tuple[Span, ...]
+
+    @property
+    def makespan_s(self) -> float:
+        """From 0 to the end of the last task of the last gpu."""
+        return max((span.end_s for span in self.spans), default=0.0)
+
+    def to_json(self) -> str:
+        """JSON text with all fields; the same run gives the same text."""
+        return io.dump_json(self, indent=None)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row per span."""
+        import pandas as pd
+
+        rows = []
+        for span in self.spans:
+            row: dict[str, Any] = {
+                "task_id": span.task_id,
+                "kind": span.kind,
+                "gpu": span.queue.gpu,
+                "queue": str(span.queue),
+            }
+            for key in ("start_s", "end_s", "nbytes", "flops", "lost_s", "submitted_s"):
+                row[key] = getattr(span, key)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def to_chrome_json(self, deps: Mapping[str, tuple[str, ...]] | None = None) -> str:
+        """Chrome trace text, to open in ui.perfetto.dev: a process per gpu, a thread per queue.
+
+        Parameters
+        ----------
+        deps
+            Ids that each task waited for, drawn as arrows between queues.
+        """
+        events: list[dict[str, Any]] = []
+        threads: dict[Queue, int] = {}
+        for span in self.spans:
+            threads.setdefault(span.queue, 0)
+        for gpu in sorted({queue.gpu for queue in threads}):
+            events.append({"ph": "M", "name": "process_name", "pid": gpu, "args": {"name": f"gpu {gpu}"}})
+            events.append({"ph": "M", "name": "process_sort_index", "pid": gpu, "args": {"sort_index": gpu}})
+            own = sorted(
+                (q for q in threads if q.gpu == gpu), key=lambda q: (q.engine != "compute", q.engine, q.index)
+            )
+            for tid, queue in enumerate(own):
+                threads[queue] = tid
+                name = {"name": f"{queue.engine} {queue.index}"}
+                events.append({"ph": "M", "name": "thread_name", "pid": gpu, "tid": tid, "args": name})
+                events.append(
+                    {"ph": "M", "name": "thread_sort_index", "pid": gpu, "tid": tid, "args": {"sort_index": tid}}
+                )
+        by_id = {span.task_id: span for span in self.spans}
+        for span in self.spans:
+            place = {"pid": span.queue.gpu, "tid": threads[span.queue]}
+            events.append(
+                {
+                    "ph": "X",
+                    "name": span.task_id,
+                    "cat": span.kind,
+                    **place,
+                    "ts": span.start_s / CHROME_TIME_UNIT_S,
+                    "dur": span.duration_s / CHROME_TIME_UNIT_S,
+                    "args": {"bytes": span.nbytes, "flop": span.flops, "lost_s": span.lost_s},
+                    **({"cname": COLOURS[span.kind]} if span.kind in COLOURS else {}),
+                }
+            )
+            for dep in (deps or {}).get(span.task_id, ()):
+                events += _flow(by_id[dep], span, threads)
+        document = {
+            "displayTimeUnit": "ns",
+            "traceEvents": events,
+            "otherData": {
+                "source": self.source,
+                "schedule": self.schedule,
+                "workload": self.workload,
+                "machine": self.machine,
+                "labels": ", ".join(self.labels),
+            },
+        }
+        return json.dumps(document, allow_nan=False) + "\n"
+
+
+def _flow(source: Span, target: Span, threads: Mapping[Queue, int]) -> list[dict[str, Any]]:
+    """An arrow from the end of one span to the start of another on a different queue."""
+    if source.queue == target.queue:
+        return []
+    common = {"name": "waits for", "cat": "dependency", "id": f"{source.task_id}>{target.task_id}"}
+    return [
+        {
+            "ph": "s",
+            **common,
+            "pid": source.queue.gpu,
+            "tid": threads[source.queue],
+            "ts": source.end_s / CHROME_TIME_UNIT_S,
+        },
+        {
+            "ph": "f",
+            "bp": "e",
+            **common,
+            "pid": target.queue.gpu,
+            "tid": threads[target.queue],
+            "ts": target.start_s / CHROME_TIME_UNIT_S,
+        },
+    ]
