@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ficco_sim.check import check_plan
-    from ficco_sim.compare import compare
+    from ficco_sim.comparison import compare
     from ficco_sim.costs import CostModel
     from ficco_sim.errors import FiccoError
     from ficco_sim.machine import Machine, load_machine
@@ -49,7 +49,7 @@ __all__ = [
 
 _HOMES = {
     "check": ("check_plan",),
-    "compare": ("compare",),
+    "comparison": ("compare",),
     "costs": ("CostModel",),
     "errors": ("FiccoError",),
     "machine": ("Machine", "load_machine"),

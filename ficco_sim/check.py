@@ -13,9 +13,10 @@ from ficco_sim import dataflow
 from ficco_sim.errors import PlanError
 from ficco_sim.plan import Buffer, Gemm, LocalCopy, Plan, PlanIndex, Region, Task, Transfer
 
-__all__ = ["Problem", "check_plan", "find_problems"]
+__all__ = ["MAX_CHECKED_TASKS", "Problem", "check_plan", "find_problems"]
 
 MAX_SHOWN = 8
+MAX_CHECKED_TASKS = 60_000  # the proof keeps a bit per pair of tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,9 @@ def check_plan(plan: Plan) -> None:
 
 def find_problems(plan: Plan) -> list[Problem]:
     """All problems of the first stage of checks that finds any; empty for a good plan."""
+    if len(plan.tasks) > MAX_CHECKED_TASKS:
+        message = f"{len(plan.tasks):,} tasks are too many to check; at most {MAX_CHECKED_TASKS:,}"
+        return [Problem(kind="size", tasks=(), message=message)]
     try:
         index = PlanIndex(plan)
     except PlanError as error:

@@ -1,0 +1,316 @@
+"""The main job: all schedules of a workload on a machine, side by side, and what they tell."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
+from ficco_sim.costs import CostKind, CostModel, Submission
+from ficco_sim.errors import ScenarioError
+from ficco_sim.machine import Machine
+from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
+from ficco_sim.plan import Gemm, Plan, Transfer
+from ficco_sim.schedules import FICCO, knobs_of, make_plan
+from ficco_sim.sim import communication_only, simulate
+from ficco_sim.trace import Trace
+from ficco_sim.units import format_seconds
+from ficco_sim.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "Result", "compare", "evaluate_plan"]
+
+COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
+WORTH_IT = 1.01  # gains below this are not called a gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One schedule with its knobs, and its metrics; see `Metrics`."""
+
+    schedule: str
+    num_chunks: int
+    compute_queues: int
+    engine: str
+    makespan_s: float
+    speedup: float
+    fraction_of_ideal: float | None
+    exposed_comm_s: float
+    gemm_dil: float
+    comm_dil: float
+    gemm_cil: float
+    comm_cil: float
+    cause: Cause
+    breakdown: Breakdown
+    labels: tuple[str, ...]
+    num_tasks: int
+
+    @property
+    def title(self) -> str:
+        """Name and knobs in a few words."""
+        if self.schedule not in FICCO:
+            return self.schedule
+        queues = f", {self.compute_queues} queues" if self.compute_queues > 1 else ""
+        return f"{self.schedule} with {self.num_chunks} chunks{queues}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Results of all schedules, best first, on one machine.
+
+    Parameters
+    ----------
+    gemm_s, all_gather_s
+        Each whole and alone; ``ideal_s`` is the larger one.
+    verdict
+        One sentence: does overlap pay here, and why.
+    traces
+        The plan and trace of the best schedule and of serial, by schedule name.
+    """
+
+    machine: str
+    workload: str
+    costs: CostKind
+    submission: Submission
+    gemm_s: float
+    all_gather_s: float
+    ideal_s: float
+    serial_s: float
+    best: str
+    verdict: str
+    results: tuple[Result, ...]
+    traces: dict[str, tuple[Plan, Trace]] = field(repr=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data with stable keys, for JSON."""
+        from ficco_sim.io import to_plain
+
+        return {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.name != "traces"}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row per schedule, best first."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_plain()["results"])
+
+
+def compare(
+    workload: Workload,
+    machine: Machine,
+    *,
+    costs: CostModel | None = None,
+    engines: Sequence[str] = ("dma",),
+    gather: str = "direct",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Comparison:
+    """Simulate every schedule of a workload on a machine.
+
+    FiCCO schedules are tried with 2, 4 and p chunks per shard, unfused ones also on 4 compute
+    queues. Every plan is checked before it runs.
+
+    Parameters
+    ----------
+    costs
+        By default those of the machine's profile, plans captured in graphs.
+    engines
+        Who moves the data: ``dma``, ``core`` or both.
+    gather
+        See `ficco_sim.schedules.ficco.ficco_schedule`.
+    progress
+        Called with plans done, plans in all, and the name of the next one.
+
+    Raises
+    ------
+    FiccoError
+        If the workload has no schedules yet, or the machine lacks links that they need.
+    """
+    if workload.pattern != "all_gather_gemm":
+        raise ScenarioError(
+            f"workload {workload.name!r}: compare has no schedules for {workload.pattern} yet, "
+            "only for all_gather_gemm"
+        )
+    runner = _Runner(workload, machine, costs or CostModel(machine))
+    grid = list(_grid(machine.num_gpus, engines, gather))
+    results: list[Result] = []
+    traces: dict[str, tuple[Plan, Trace]] = {}
+    best_s = float("inf")
+    serial: dict[str, float] = {}
+    for done, (name, knobs) in enumerate(grid):
+        if progress is not None:
+            progress(done, len(grid), name)
+        plan = make_plan(name, workload, machine.num_gpus, knobs)
+        if len(plan.tasks) <= MAX_CHECKED_TASKS:
+            check_plan(plan)
+        trace = simulate(plan, machine, runner.costs)
+        if name == "serial":
+            serial[knobs["engine"]] = trace.makespan_s
+        # a gain over a slower engine's serial run would flatter
+        metrics = summarize(plan, trace, runner.alone(plan), serial_s=min(serial.values()))
+        results.append(_result(plan, trace, metrics))
+        if name == "serial" and engines[0] == knobs["engine"]:
+            traces["serial"] = (plan, trace)
+        if name != "serial" and trace.makespan_s < best_s:
+            best_s = trace.makespan_s
+            traces["best"] = (plan, trace)
+    results.sort(key=lambda result: result.makespan_s)
+    alone = runner.alone(traces["serial"][0])
+    serial_s = min(serial.values())
+    return Comparison(
+        machine=machine.name,
+        workload=workload.name,
+        costs=runner.costs.kind,
+        submission=runner.costs.submission,
+        gemm_s=alone.gemm_whole_s,
+        all_gather_s=alone.comm_whole_s,
+        ideal_s=alone.ideal_s,
+        serial_s=serial_s,
+        best=results[0].schedule,
+        verdict=_verdict(results, alone, serial_s),
+        results=tuple(results),
+        traces=traces,
+    )
+
+
+def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace, Result]:
+    """Simulate one plan and its serial counterpart, and derive its metrics."""
+    runner = _Runner(plan.workload, machine, costs)
+    trace = simulate(plan, machine, costs)
+    serial_s = trace.makespan_s
+    if plan.workload.pattern == "all_gather_gemm":
+        engine = str(plan.knobs.get("engine", "dma"))
+        serial = make_plan("serial", plan.workload, machine.num_gpus, {"engine": engine})
+        serial_s = runner.serial_makespan_s(serial)
+    metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
+    return trace, _result(plan, trace, metrics)
+
+
+class _Runner:
+    """Times alone of the plans of one workload on one machine; equal communication runs once."""
+
+    def __init__(self, workload: Workload, machine: Machine, costs: CostModel) -> None:
+        self.workload = workload
+        self.machine = machine
+        self.costs = costs
+        self._no_commands = CostModel(machine, "ideal")
+        self._known: dict[Any, tuple[float, float]] = {}
+
+    def alone(self, plan: Plan) -> Alone:
+        """Times of a plan's parts without overlap."""
+        parts_s, bytes_s = self._communication_s(plan)
+        whole_s = parts_s
+        if plan.schedule != "serial" and plan.workload.pattern == "all_gather_gemm":
+            engine = str(plan.knobs.get("engine", "dma"))
+            try:
+                serial = make_plan("serial", self.workload, self.machine.num_gpus, {"engine": engine})
+                whole_s = self._communication_s(serial)[0]
+            except ScenarioError:
+                whole_s = parts_s
+        computes = any(isinstance(task, Gemm) for task in plan.tasks)
+        return Alone(
+            gemm_whole_s=self.costs.whole_gemm(self.workload).time_s if computes else 0.0,
+            gemm_parts_s=self._gemm_parts_s(plan),
+            comm_whole_s=whole_s,
+            comm_parts_s=parts_s,
+            comm_bytes_s=bytes_s,
+        )
+
+    def serial_makespan_s(self, serial: Plan) -> float:
+        """Makespan of the serial schedule."""
+        return simulate(serial, self.machine, self.costs).makespan_s
+
+    def _gemm_parts_s(self, plan: Plan) -> float:
+        sums: dict[int, float] = {}
+        for task in plan.tasks:
+            if isinstance(task, Gemm):
+                alone_s = self.costs.gemm(task, self.workload).time_s
+                sums[task.queue.gpu] = sums.get(task.queue.gpu, 0.0) + alone_s
+        return max(sums.values(), default=0.0)
+
+    def _communication_s(self, plan: Plan) -> tuple[float, float]:
+        """The plan's transfers alone, with and without the cost of commands."""
+        key = tuple(
+            (t.queue.gpu, t.queue.engine, t.queue.index, t.src.gpu, t.src.rows, t.src.cols, bool(t.deps))
+            for t in plan.tasks
+            if isinstance(t, Transfer)
+        )
+        known = self._known.get(key)
+        if known is None:
+            transfers = communication_only(plan)
+            known = self._known[key] = (
+                simulate(transfers, self.machine, self.costs).makespan_s,
+                simulate(transfers, self.machine, self._no_commands).makespan_s,
+            )
+        return known
+
+
+def _grid(
+    num_gpus: int, engines: Sequence[str], gather: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Schedules and knobs to try; serial first."""
+    for name in COMPARED:
+        for engine in engines:
+            if name not in FICCO:
+                yield name, {"engine": engine}
+                continue
+            for num_chunks in sorted({2, 4, num_gpus}):
+                for queues in (1, 4) if "-unfused-" in name else (1,):
+                    knobs = {"num_chunks": num_chunks, "compute_queues": queues, "engine": engine}
+                    yield name, knobs | {"gather": gather}
+
+
+def _result(plan: Plan, trace: Trace, metrics: Metrics) -> Result:
+    knobs = plan.knobs
+    chunked = "num_chunks" in knobs_of(plan.schedule) if plan.schedule in COMPARED else False
+    return Result(
+        schedule=plan.schedule,
+        num_chunks=int(knobs["num_chunks"]) if chunked else 1,
+        compute_queues=int(knobs.get("compute_queues", 1)),
+        engine=str(knobs.get("engine", "dma")),
+        makespan_s=metrics.makespan_s,
+        speedup=metrics.speedup or 1.0,
+        fraction_of_ideal=metrics.fraction_of_ideal,
+        exposed_comm_s=metrics.exposed_comm_s,
+        gemm_dil=metrics.gemm_dil,
+        comm_dil=metrics.comm_dil,
+        gemm_cil=metrics.gemm_cil,
+        comm_cil=metrics.comm_cil,
+        cause=metrics.cause,
+        breakdown=metrics.breakdown,
+        labels=trace.labels,
+        num_tasks=len(plan.tasks),
+    )
+
+
+_HELD_BACK: dict[Cause, str] = {
+    "compute-bound": "the GEMM itself, which hides nearly all communication",
+    "link-bound": "the links",
+    "decomposition": "decomposition: smaller GEMMs, copies and commands cost more than the whole",
+    "contention": "contention: copies slow the GEMM, or it slows them",
+    "submission": "the host, which submits tasks too slowly",
+}
+
+
+def _verdict(results: Sequence[Result], alone: Alone, serial_s: float) -> str:
+    """Does overlap pay here, and why."""
+    best = next(r for r in results if r.schedule != "serial")
+    most = serial_s / alone.ideal_s if alone.ideal_s > 0 else 1.0
+    share = f"GEMM {format_seconds(alone.gemm_whole_s)}, all-gather {format_seconds(alone.comm_whole_s)}"
+    if best.speedup < WORTH_IT:
+        return (
+            f"Overlap does not pay here ({share}): perfect overlap could gain {most:.2f}x, but the "
+            f"best schedule, {best.title}, reaches {best.speedup:.2f}x of serial, held back by "
+            f"{_HELD_BACK[best.cause]}."
+        )
+    fraction = "" if best.fraction_of_ideal is None else f", {best.fraction_of_ideal:.0%} of the ideal gain"
+    p2p = next(r for r in results if r.schedule == "shard-p2p")
+    shard = (
+        f"; overlap by whole shards (shard-p2p) loses, {p2p.speedup:.2f}x"
+        if p2p.speedup < 1 / WORTH_IT
+        else ""
+    )
+    emulated = " Its 2d copies are emulated." if "emulated-2d" in best.labels else ""
+    return (
+        f"Overlap pays here ({share}): {best.title} is {best.speedup:.2f}x as fast as serial{fraction} "
+        f"({most:.2f}x), held back by {_HELD_BACK[best.cause]}{shard}.{emulated}"
+    )
