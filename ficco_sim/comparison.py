@@ -34,6 +34,7 @@ class Result:
     compute_queues: int
     engine: str
     makespan_s: float
+    ideal_s: float
     speedup: float
     fraction_of_ideal: float | None
     exposed_comm_s: float
@@ -268,6 +269,7 @@ def _result(plan: Plan, trace: Trace, metrics: Metrics) -> Result:
         compute_queues=int(knobs.get("compute_queues", 1)),
         engine=str(knobs.get("engine", "dma")),
         makespan_s=metrics.makespan_s,
+        ideal_s=metrics.ideal_s,
         speedup=metrics.speedup or 1.0,
         fraction_of_ideal=metrics.fraction_of_ideal,
         exposed_comm_s=metrics.exposed_comm_s,

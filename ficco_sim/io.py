@@ -9,13 +9,23 @@ import json
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ficco_sim.errors import FileError
 
-__all__ = ["decode", "dump_json", "load", "read_document", "read_text", "to_plain", "write_text"]
+__all__ = [
+    "decode",
+    "dump_json",
+    "load",
+    "parse_json",
+    "read_document",
+    "read_text",
+    "to_plain",
+    "write_text",
+]
 
 T = TypeVar("T")
 
@@ -51,7 +61,7 @@ def read_document(path: Path) -> Any:
     """Read a YAML (1.2) or JSON file into plain dicts, lists and scalars."""
     is_json = path.suffix == ".json"
     text = read_text(path, MAX_FILE_BYTES if is_json else MAX_YAML_BYTES)
-    return _parse_json(text, str(path)) if is_json else _parse_yaml(text, str(path))
+    return parse_json(text, str(path)) if is_json else _parse_yaml(text, str(path))
 
 
 def load(path: Path, cls: type[T]) -> T:
@@ -140,27 +150,55 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _parse_json(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
+    """Read JSON text into plain dicts, lists and scalars; ``where`` opens every error message."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise FileError(f"{where}: line {error.lineno}: not JSON: {error.msg}") from error
+    except ValueError as error:  # a key that occurs twice, a number of thousands of digits
+        raise FileError(f"{where}: not JSON: {error}") from error
     except RecursionError as error:
         raise FileError(f"{where}: nested too deeply") from error
 
 
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {_short(twice)} occurs twice")
+    return mapping
+
+
 def _parse_yaml(text: str, where: str) -> Any:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 
+    class Constructor(SafeConstructor):
+        def flatten_mapping(self, node: Any) -> None:
+            """Refuse merge keys: YAML 1.2 has none, and nested ones grow without bound."""
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    raise ConstructorError(
+                        problem="merge keys (<<) are not read", problem_mark=key.start_mark
+                    )
+
+    yaml = YAML(typ="safe")
+    yaml.Constructor = Constructor
     try:
-        return YAML(typ="safe").load(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return yaml.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f" line {mark.line + 1}:" if mark is not None else ""
         raise FileError(f"{where}:{line} not YAML: {error.problem or error.context}") from error
     except (YAMLError, ValueError) as error:
         raise FileError(f"{where}: not YAML: {str(error).splitlines()[0]}") from error
+    except (LookupError, TypeError, AttributeError) as error:  # the parser trips over a tag
+        raise FileError(f"{where}: not YAML: a value does not fit its tag") from error
     except RecursionError as error:
         raise FileError(f"{where}: nested too deeply") from error
 
@@ -177,7 +215,7 @@ def _check_plain(document: Any, where: str) -> None:
         if isinstance(node, dict):
             for name, value in node.items():
                 if not isinstance(name, str):
-                    raise FileError(f"{where}: {_join(key, str(name))}: keys must be text")
+                    raise FileError(f"{where}: {_join(key, _short(name))}: keys must be text")
                 stack.append((value, _join(key, name), depth + 1))
         elif isinstance(node, list):
             stack.extend((value, f"{key}[{i}]", depth + 1) for i, value in enumerate(node))
@@ -194,14 +232,40 @@ def _join(parent: str, name: str) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value) if len(str(value)) < 5000 else str(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print an integer of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _of_meant_classes(items: list[Any]) -> list[Any]:
+    """In a union of classes that differ by ``kind``, keep the errors of the class that was meant."""
+
+    def branch(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        classes = [i for i, part in enumerate(loc) if isinstance(part, str) and part[:1].isupper()]
+        return loc[: classes[-1] + 1] if classes else ()
+
+    other = {
+        item["loc"][:-1]
+        for item in items
+        if item["type"] == "literal_error"
+        and item["loc"][-1] == "kind"
+        and item["loc"][:-1] == branch(item["loc"])
+    }
+    meant = {branch(item["loc"])[:-1] for item in items if branch(item["loc"]) not in other}
+    return [
+        item
+        for item in items
+        if (of := branch(item["loc"])) not in other
+        or (of[:-1] not in meant and item["loc"] == (*of, "kind"))
+    ]
 
 
 def _explain(error: Any, where: str) -> str:
     """Turn a pydantic error into lines of file, key, value and rule."""
     lines = []
-    for item in error.errors(include_url=False):
+    for item in _of_meant_classes(error.errors(include_url=False)):
         key = ""
         for part in item["loc"]:
             if isinstance(part, int):

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ficco_sim.plan import Gemm, Plan, Transfer
+from ficco_sim.plan import Plan, Queue, Transfer
 from ficco_sim.trace import Span, Trace
 
-__all__ = ["Alone", "Breakdown", "Cause", "Metrics", "summarize"]
+__all__ = ["Alone", "Breakdown", "Cause", "Metrics", "Wait", "compute_waits", "summarize"]
 
 Cause: TypeAlias = Literal[
     "compute-bound", "link-bound", "decomposition", "contention", "submission"
@@ -140,6 +140,44 @@ def summarize(plan: Plan, trace: Trace, alone: Alone, *, serial_s: float | None 
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """A compute queue with nothing to run: it waits for a transfer, or for the host to submit."""
+
+    queue: Queue
+    task_id: str
+    start_s: float
+    end_s: float
+    cause: Literal["transfer", "host"]
+
+
+def compute_waits(plan: Plan, trace: Trace) -> list[Wait]:
+    """Every wait of a compute queue and the task that it delayed, in the plan's order."""
+    spans = {span.task_id: span for span in trace.spans}
+    transfers = {task.id for task in plan.tasks if isinstance(task, Transfer)}
+    free: dict[tuple[int, int], float] = {}
+    waits = []
+    for task in plan.tasks:
+        queue = task.queue
+        if queue.engine != "compute":
+            continue
+        span = spans[task.id]
+        free_s = free.get((queue.gpu, queue.index), 0.0)
+        free[queue.gpu, queue.index] = span.end_s
+        arrived_s = max((spans[d].end_s for d in task.deps if d in transfers), default=0.0)
+        ready_s = max([free_s, *(spans[d].end_s for d in task.deps)])
+        if arrived_s > free_s:
+            waits.append(
+                Wait(queue=queue, task_id=task.id, start_s=free_s, end_s=arrived_s, cause="transfer")
+            )
+        if span.submitted_s > ready_s:
+            end_s = min(span.submitted_s, span.start_s)
+            waits.append(
+                Wait(queue=queue, task_id=task.id, start_s=ready_s, end_s=end_s, cause="host")
+            )
+    return waits
+
+
 @dataclass(slots=True)
 class _GpuTimes:
     """Compute queues of one gpu over time, in seconds."""
@@ -152,38 +190,24 @@ class _GpuTimes:
 
 
 def _by_gpu(plan: Plan, trace: Trace) -> list[_GpuTimes]:
-    spans = {span.task_id: span for span in trace.spans}
-    transfers = {task.id for task in plan.tasks if isinstance(task, Transfer)}
     busy: dict[int, list[TimeInterval]] = defaultdict(list)
-    gemm_busy: dict[int, list[TimeInterval]] = defaultdict(list)
+    gemm_spans: dict[int, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.queue.engine == "compute":
+            busy[span.queue.gpu].append((span.start_s, span.end_s))
+            if span.kind == "gemm":
+                gemm_spans[span.queue.gpu].append(span)
     waits: dict[int, list[TimeInterval]] = defaultdict(list)
     host_waits: dict[int, list[TimeInterval]] = defaultdict(list)
-    gemm_spans: dict[int, list[Span]] = defaultdict(list)
-    free: dict[tuple[int, int], float] = {}
-    for task in plan.tasks:
-        queue = task.queue
-        if queue.engine != "compute":
-            continue
-        span = spans[task.id]
-        gpu = queue.gpu
-        free_s = free.get((gpu, queue.index), 0.0)
-        arrived_s = max((spans[d].end_s for d in task.deps if d in transfers), default=0.0)
-        if arrived_s > free_s:
-            waits[gpu].append((free_s, arrived_s))
-        ready_s = max([free_s, *(spans[d].end_s for d in task.deps)])
-        if span.submitted_s > ready_s:
-            host_waits[gpu].append((ready_s, min(span.submitted_s, span.start_s)))
-        free[gpu, queue.index] = span.end_s
-        busy[gpu].append((span.start_s, span.end_s))
-        if isinstance(task, Gemm):
-            gemm_busy[gpu].append((span.start_s, span.end_s))
-            gemm_spans[gpu].append(span)
+    for wait in compute_waits(plan, trace):
+        kind = waits if wait.cause == "transfer" else host_waits
+        kind[wait.queue.gpu].append((wait.start_s, wait.end_s))
     result = []
     for gpu, intervals in busy.items():
         busy_s = _length(intervals)
         exposed_s = _length([*intervals, *waits[gpu]]) - busy_s
         waiting_s = _length([*intervals, *waits[gpu], *host_waits[gpu]])
-        gemm_s = _length(gemm_busy[gpu])
+        gemm_s = _length([(span.start_s, span.end_s) for span in gemm_spans[gpu]])
         result.append(
             _GpuTimes(
                 end_s=max(end for _, end in intervals),

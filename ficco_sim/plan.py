@@ -222,11 +222,7 @@ class Plan:
     @staticmethod
     def from_json(text: str, where: str = "plan") -> "Plan":
         """Read a plan back; ``where`` names the text in errors."""
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"{where}: line {error.lineno}: not JSON: {error.msg}") from error
-        return io.decode(document, Plan, where)
+        return io.decode(io.parse_json(text, where), Plan, where)
 
     def graph(self) -> "nx.DiGraph[str]":
         """Task ids with an edge for each dependency and each step along a queue."""

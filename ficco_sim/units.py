@@ -13,6 +13,7 @@ __all__ = [
     "format_flops",
     "format_rate",
     "format_seconds",
+    "parse_bytes",
 ]
 
 KIB = 2**10
@@ -78,3 +79,31 @@ def format_flops(flops: float) -> str:
     '0.96 TFLOP'
     """
     return f"{flops / 1e12:.2f} TFLOP"
+
+
+BYTE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": GB, "KIB": KIB, "MIB": MIB, "GIB": GIB}
+MAX_BYTES = 2**50
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size with a decimal (kB, MB, GB) or binary (KiB, MiB, GiB) unit, or plain bytes.
+
+    Raises
+    ------
+    ValueError
+        If the text is no size from 1 byte to 1 PiB.
+
+    Examples
+    --------
+    >>> parse_bytes("64MiB")
+    67108864
+    """
+    digits = text.strip().rstrip("BKMGIbkmgi ")
+    unit = text.strip()[len(digits) :].strip().upper()
+    try:
+        size = float(digits) * BYTE_UNITS[unit]
+    except (KeyError, ValueError):
+        raise ValueError(f"{text[:40]!r} must be a size such as 4096, 64MiB or 1GB") from None
+    if not 1 <= size <= MAX_BYTES:
+        raise ValueError(f"{text[:40]!r} must be from 1 byte to 1 PiB")
+    return int(size)
