@@ -7,11 +7,12 @@ ends in every output is the one that the workload asks for (`ficco_sim.dataflow`
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ficco_sim import dataflow
 from ficco_sim.errors import PlanError
 from ficco_sim.plan import Buffer, Gemm, LocalCopy, Plan, PlanIndex, Region, Task, Transfer
+from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE
 
 __all__ = ["MAX_CHECKED_TASKS", "Problem", "check_plan", "find_problems"]
 
@@ -53,7 +54,7 @@ def find_problems(plan: Plan) -> list[Problem]:
         index = PlanIndex(plan)
     except PlanError as error:
         return [Problem(kind="id", tasks=(), message=str(error).removeprefix(f"{plan.schedule}: "))]
-    problems = [*_buffer_problems(plan), *_shape_problems(plan)]
+    problems = [*_buffer_problems(plan), *_shape_problems(plan)] or list(_workload_problems(plan))
     if problems:
         return problems
     order, stuck = index.topological_order()
@@ -73,6 +74,9 @@ def _buffer_problems(plan: Plan) -> Iterator[Problem]:
         if key in seen:
             yield Problem(kind="buffer", tasks=(), message=f"two buffers gpu {b.gpu} {b.name!r}")
         seen.add(key)
+        if b.dtype not in DTYPE_BYTES:
+            message = f"buffer gpu {b.gpu} {b.name!r}: the element type {b.dtype!r} is unknown"
+            yield Problem(kind="buffer", tasks=(), message=message)
         if not (0 <= b.gpu < plan.num_gpus and b.rows >= 0 and b.cols >= 0):
             yield Problem(
                 kind="buffer",
@@ -104,6 +108,55 @@ def _shape_problems(plan: Plan) -> Iterator[Problem]:
                 yield Problem(kind="shape", tasks=(task.id,), message=f"task {task.id}: {fault}")
 
 
+def _workload_problems(plan: Plan) -> Iterator[Problem]:
+    """Buffers, inputs and outputs that are not those of the plan's workload."""
+    workload = plan.workload
+    if workload.pattern == "all_to_all_gemm":
+        return
+    if not 1 <= plan.num_gpus <= max(1, len(plan.buffers)):
+        message = f"{plan.num_gpus} gpus, but {len(plan.buffers)} buffers"
+        yield Problem(kind="workload", tasks=(), message=message)
+        return
+    m, n, k = workload.m, workload.n, workload.k
+    sizes = {"a": (m, k, workload.dtype)}
+    output = "a"
+    if workload.pattern != "all_gather":
+        output = "c"
+        sizes["b"] = (k, n, workload.dtype)
+        sizes["c"] = (m, n, OUTPUT_DTYPE[workload.dtype])
+    gathered = workload.pattern != "gemm"
+    buffers = {(b.gpu, b.name): (b.rows, b.cols, b.dtype) for b in plan.buffers}
+    inputs: dict[tuple[int, str], list[Region]] = defaultdict(list)
+    outputs: dict[tuple[int, str], list[Region]] = defaultdict(list)
+    for region in plan.inputs:
+        # the shards of A lie on different gpus and make one matrix
+        owner = 0 if gathered and region.buffer == "a" else region.gpu
+        inputs[owner, region.buffer].append(replace(region, gpu=owner))
+    for region in plan.outputs:
+        outputs[region.gpu, region.buffer].append(region)
+    for gpu in range(plan.num_gpus):
+        for name, size in sizes.items():
+            where = f"gpu {gpu} {name}"
+            if buffers.get((gpu, name)) != size:
+                message = f"{where}: the workload wants a buffer of {size[0]} x {size[1]} {size[2]}"
+                yield Problem(kind="workload", tasks=(), message=message)
+                continue
+            whole = Region(gpu=gpu, buffer=name, rows=(0, size[0]), cols=(0, size[1]))
+            if name == output:
+                for hole in _uncovered(whole, outputs[gpu, name]):
+                    message = f"{hole} is not among the outputs, but the workload wants it"
+                    yield Problem(kind="workload", tasks=(), message=message)
+            if name == "b" or (name == "a" and (gpu == 0 or not gathered)):
+                given = inputs[gpu, name]
+                for hole in _uncovered(whole, given):
+                    where = f"{name}[{hole.rows[0]}:{hole.rows[1]}, {hole.cols[0]}:{hole.cols[1]}]"
+                    message = f"no input holds {where}, a part of the workload"
+                    yield Problem(kind="workload", tasks=(), message=message)
+                if sum(region.num_elements for region in given) > whole.num_elements:
+                    message = f"inputs hold a part of {name} twice"
+                    yield Problem(kind="workload", tasks=(), message=message)
+
+
 def _bounds_fault(region: Region, buffers: dict[tuple[int, str], Buffer]) -> str:
     buffer = buffers.get((region.gpu, region.buffer))
     if buffer is None:
@@ -132,6 +185,7 @@ def _task_faults(task: Task, buffers: dict[tuple[int, str], Buffer]) -> Iterator
                 if not src.gpu == dst.gpu == gpu:
                     yield f"{src} -> {dst}: a local copy stays on gpu {gpu}"
                 yield from _pair_faults(src, dst, buffers)
+            yield from _overlap_faults(task.src, task.dst)
         case Gemm():
             if task.queue.engine != "compute":
                 yield f"a gemm needs a compute queue, not {task.queue}"
@@ -143,14 +197,30 @@ def _task_faults(task: Task, buffers: dict[tuple[int, str], Buffer]) -> Iterator
                     yield f"{a}, {c}: all operands must be on gpu {gpu}"
                 if a.shape[1] != k or c.shape != (a.shape[0], n):
                     yield f"unequal shapes: {a} {a.shape} @ {task.b} {(k, n)} -> {c} {c.shape}"
-            for i, c in enumerate(task.c):
-                if any(c.overlaps(other) for other in task.c[i + 1 :]):
-                    yield f"two batch entries write {c}"
+            types = [buffers[r.gpu, r.buffer].dtype for r in (*task.a, task.b)]
+            written = [buffers[r.gpu, r.buffer].dtype for r in task.c]
+            if len(set(types)) > 1 or set(written) - {OUTPUT_DTYPE.get(types[0])}:
+                yield f"element types do not fit: {', '.join(types)} -> {', '.join(written)}"
+            yield from _overlap_faults((*task.a, task.b), task.c)
 
 
-def _pair_faults(
-    src: Region, dst: Region, buffers: dict[tuple[int, str], Buffer]
-) -> Iterator[str]:
+def _overlap_faults(reads: Sequence[Region], writes: Sequence[Region]) -> Iterator[str]:
+    """Refuse a task that reads or writes again what it writes: a kernel has no order inside."""
+    ordered = sorted(writes, key=lambda r: (r.gpu, r.buffer, r.rows))
+    for i, first in enumerate(ordered):
+        for j in range(i + 1, len(ordered)):
+            second = ordered[j]
+            if second.buffer != first.buffer or second.rows[0] >= first.rows[1]:
+                break
+            if first.overlaps(second):
+                yield f"writes {second} twice"
+    names = {region.buffer for region in writes}
+    for read in reads:
+        if read.buffer in names and any(read.overlaps(write) for write in writes):
+            yield f"reads {read}, which it also writes"
+
+
+def _pair_faults(src: Region, dst: Region, buffers: dict[tuple[int, str], Buffer]) -> Iterator[str]:
     if src.shape != dst.shape:
         yield f"unequal shapes: {src} {src.shape} -> {dst} {dst.shape}"
     if buffers[src.gpu, src.buffer].dtype != buffers[dst.gpu, dst.buffer].dtype:
@@ -160,12 +230,12 @@ def _pair_faults(
 def _deadlock(plan: Plan, index: PlanIndex, stuck: list[int]) -> Problem:
     """Name one cycle: from any stuck task, walk back until a task repeats."""
     blocked = set(stuck)
-    path: list[int] = []
+    place: dict[int, int] = {}  # task to its place on the way back
     at = stuck[0]
-    while at not in path:
-        path.append(at)
+    while at not in place:
+        place[at] = len(place)
         at = next(p for p in index.predecessors[at] if p in blocked)
-    cycle = [plan.tasks[i].id for i in path[path.index(at) :]]
+    cycle = [plan.tasks[i].id for i in place if place[i] >= place[at]]
     waits = " waits for ".join([*cycle, cycle[0]])
     return Problem(kind="deadlock", tasks=tuple(cycle), message=waits)
 

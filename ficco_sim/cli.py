@@ -3,11 +3,11 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from cyclopts import App, CycloptsError, Parameter
 
-from ficco_sim.errors import FiccoError, ScenarioError
+from ficco_sim.errors import FiccoError, ScenarioError, WorkloadError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,8 @@ DEFAULT_MACHINE = "mi300x_8"
 
 app = App(
     name="ficco",
-    help="Which schedule of finer-grain compute/communication overlap wins on a machine, by how much and why.",
+    help="Which schedule of finer-grain compute/communication overlap wins on a machine, by how "
+    "much and why.",
     help_format="markdown",
     version="0.1.0",
 )
@@ -39,9 +40,11 @@ WorkloadOption: TypeAlias = Annotated[
     Parameter(help="Name of a workload (see: ficco list workloads) or a YAML or JSON file with one."),
 ]
 GemmOption: TypeAlias = Annotated[
-    str | None, Parameter(help="Shape M,N,K instead of a workload: gathered rows, local columns, contraction.")
+    str | None, Parameter(help="Shape M,N,K instead of a workload: gathered rows, local columns, k.")
 ]
-DtypeOption: TypeAlias = Annotated[str, Parameter(help="Element type for --gemm: bf16, fp16, fp8 or fp32.")]
+DtypeOption: TypeAlias = Annotated[
+    str, Parameter(help="Element type for --gemm: bf16, fp16, fp8 or fp32.")
+]
 CostsOption: TypeAlias = Annotated[
     Literal["profile", "ideal"],
     Parameter(help="profile: fitted costs. ideal: only links and dependencies count."),
@@ -58,12 +61,18 @@ GatherOption: TypeAlias = Annotated[
     Parameter(help="Fused schedules: transfers write to the staging buffer, or a copy does."),
 ]
 JsonOption: TypeAlias = Annotated[
-    str | None, Parameter(help="Write the result as JSON to a file, or to the standard output with -.")
+    str | None,
+    Parameter(
+        help="Write the result as JSON to a file, or to the standard output with -.",
+        allow_leading_hyphen=True,
+    ),
 ]
 TraceOption: TypeAlias = Annotated[
     Path | None, Parameter(help="Write a Chrome trace, to open in ui.perfetto.dev.")
 ]
-PlotOption: TypeAlias = Annotated[Path | None, Parameter(help="Draw the timeline to a .png, .svg or .pdf file.")]
+PlotOption: TypeAlias = Annotated[
+    Path | None, Parameter(help="Draw the timeline to a .png, .svg or .pdf file.")
+]
 
 
 @app.command
@@ -90,6 +99,7 @@ def compare(
     from ficco_sim import report
     from ficco_sim.comparison import compare as run
 
+    _check_outputs(json, trace, plot)
     chosen = _workload(workload, gemm, dtype)
     place = _machine(machine)
     model = _cost_model(place, costs, submission)
@@ -113,9 +123,13 @@ def compare(
 
 @app.command
 def simulate(
-    schedule: Annotated[str | None, Parameter(help="Name of a schedule (see: ficco list schedules).")] = None,
+    schedule: Annotated[
+        str | None, Parameter(help="Name of a schedule (see: ficco list schedules).")
+    ] = None,
     *,
-    plan: Annotated[Path | None, Parameter(help="A plan file instead of a schedule and workload.")] = None,
+    plan: Annotated[
+        Path | None, Parameter(help="A plan file instead of a schedule and workload.")
+    ] = None,
     machine: MachineOption = DEFAULT_MACHINE,
     workload: WorkloadOption = None,
     gemm: GemmOption = None,
@@ -146,6 +160,7 @@ def simulate(
     from ficco_sim.comparison import evaluate_plan
     from ficco_sim.io import to_plain
 
+    _check_outputs(json, trace, plot)
     place = _machine(machine)
     model = _cost_model(place, costs, submission)
     knobs = _knobs(num_chunks, compute_queues, engine, gather)
@@ -156,15 +171,24 @@ def simulate(
     wall_s = time.perf_counter() - start_s
     marks = {"ideal": result.ideal_s}
     notes = _write_run(chosen, run, trace, plot, f"{result.title} on {place.name}", marks)
-    row = {"machine": place.name, "workload": chosen.workload.name, **to_plain(result), "wall_s": wall_s}
+    row = {
+        "machine": place.name,
+        "workload": chosen.workload.name,
+        **to_plain(result),
+        "wall_s": wall_s,
+    }
     if _write_json(row, json):
         return
     out = _console()
-    out.print(report.results_table([result], title=f"{chosen.workload.name} on {place.name} (simulated)"))
+    out.print(
+        report.results_table([result], title=f"{chosen.workload.name} on {place.name} (simulated)")
+    )
     busiest = max(run.links, key=lambda load: load.min_busy_s, default=None)
     out.print(f"{len(chosen.tasks)} tasks, simulated in {wall_s * 1e3:.1f} ms", highlight=False)
     if busiest is not None:
-        out.print(_link_line(busiest.src, busiest.dst, busiest.nbytes, busiest.min_busy_s), highlight=False)
+        out.print(
+            _link_line(busiest.src, busiest.dst, busiest.nbytes, busiest.min_busy_s), highlight=False
+        )
     _say(out, notes)
 
 
@@ -183,7 +207,7 @@ def plan(
     gpu: Annotated[int, Parameter(help="Whose queues to print.")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Make a plan; print the queues of one gpu, or write it as JSON for simulate, check and hardware."""
+    """Make a plan; print the queues of one gpu, or write it as JSON for simulate and check."""
     knobs = _knobs(num_chunks, compute_queues, engine, gather)
     made = _plan(schedule, None, workload, gemm, dtype, num_gpus, knobs)
     if not 0 <= gpu < num_gpus:
@@ -194,7 +218,8 @@ def plan(
             return
     out = _console()
     out.print(
-        f"{made.schedule} of {made.workload.name}: {len(made.tasks)} tasks on {num_gpus} gpus; gpu {gpu}:",
+        f"{made.schedule} of {made.workload.name}: {len(made.tasks)} tasks on {num_gpus} gpus; "
+        f"gpu {gpu}:",
         highlight=False,
     )
     queues: dict[str, list[str]] = {}
@@ -242,8 +267,8 @@ def check(
     if not _write_json(row, json):
         numbers = f", numbers exact in {orders} orders" if orders else ""
         _console().print(
-            f"{file}: {loaded.schedule}, {len(loaded.tasks)} tasks on {loaded.num_gpus} gpus: legal and "
-            f"complete{numbers}; fingerprint {loaded.fingerprint[:16]}",
+            f"{file}: {loaded.schedule}, {len(loaded.tasks)} tasks on {loaded.num_gpus} gpus: legal "
+            f"and complete{numbers}; fingerprint {loaded.fingerprint[:16]}",
             highlight=False,
         )
 
@@ -276,12 +301,20 @@ def cost(
     machine: MachineOption = DEFAULT_MACHINE,
     gemm: Annotated[str | None, Parameter(help="Shape M,N,K of a GEMM alone.")] = None,
     dtype: DtypeOption = "bf16",
-    compute_units: Annotated[int | None, Parameter(help="Units left to the GEMM; all unless given.")] = None,
-    copy: Annotated[str | None, Parameter(help="Bytes of a copy from gpu 0 to gpu 1, for example 64MiB.")] = None,
+    compute_units: Annotated[
+        int | None, Parameter(help="Units left to the GEMM; all unless given.")
+    ] = None,
+    copy: Annotated[
+        str | None, Parameter(help="Bytes of a copy from gpu 0 to gpu 1, for example 64MiB.")
+    ] = None,
     engine: EngineOption = "dma",
     local_copy: Annotated[str | None, Parameter(help="Bytes of a copy within a gpu.")] = None,
-    csv: Annotated[Path | None, Parameter(help="A file with columns M,N,K,dtype; adds predicted_s.")] = None,
-    out: Annotated[Path | None, Parameter(help="Where --csv writes; the standard output unless given.")] = None,
+    csv: Annotated[
+        Path | None, Parameter(help="A file with columns M,N,K,dtype; adds predicted_s.")
+    ] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Where --csv writes; the standard output unless given.")
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Time of one GEMM, copy or local copy alone."""
@@ -347,7 +380,9 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - no traceback reaches a user
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
-        return _fail(f"internal error, please report: {type(error).__name__} at {where}: {error}", EXIT_OURS)
+        return _fail(
+            f"internal error, please report: {type(error).__name__} at {where}: {error}", EXIT_OURS
+        )
     return EXIT_FINE
 
 
@@ -387,9 +422,30 @@ def _workload(name: str | None, gemm: str | None, dtype: str) -> "Workload":
         try:
             sizes.append(int(text))
         except ValueError:
-            raise ScenarioError(f"--gemm: {key} = {text.strip()[:40]!r} must be a whole number") from None
+            raise ScenarioError(
+                f"--gemm: {key} = {text.strip()[:40]!r} must be a whole number"
+            ) from None
     m, n, k = sizes
-    return Workload(name=f"gemm-{m}x{n}x{k}", pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
+    name = f"gemm-{m}x{n}x{k}"
+    try:
+        return Workload(name=name, pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
+    except WorkloadError as error:
+        option = "--dtype" if str(error).startswith("dtype") else "--gemm"
+        raise WorkloadError(f"{option}: {error}") from error
+
+
+def _check_outputs(json: str | None, trace: Path | None, plot: Path | None) -> None:
+    """Refuse files that cannot be written before any work is done."""
+    from ficco_sim.io import check_target
+
+    if json not in (None, "-"):
+        check_target(Path(json))
+    if trace is not None:
+        check_target(trace)
+    if plot is not None:
+        from ficco_sim.report import check_picture
+
+        check_picture(plot)
 
 
 def _knobs(
@@ -483,9 +539,9 @@ def _write_text(text: str, target: str) -> None:
 def _console(least_width: int = 0) -> "Console":
     from rich.console import Console
 
-    out = Console(soft_wrap=False)
+    out = Console(markup=False)
     if not out.is_terminal:
-        out = Console(width=max(TABLE_WIDTH, least_width))
+        out = Console(markup=False, width=max(TABLE_WIDTH, least_width))
     return out
 
 
@@ -497,13 +553,15 @@ def _say(out: "Console", notes: list[str]) -> None:
 def _link_line(src: str, dst: str, nbytes: int, busy_s: float) -> str:
     from ficco_sim.units import format_bytes, format_seconds
 
-    return f"busiest link: {src} -> {dst}, {format_bytes(nbytes)}, at least {format_seconds(busy_s)} busy"
+    return (
+        f"busiest link: {src} -> {dst}, {format_bytes(nbytes)}, at least {format_seconds(busy_s)} busy"
+    )
 
 
 class _Progress:
     """A progress bar on the terminal's error stream; silent elsewhere."""
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> Self:
         from rich.console import Console
         from rich.progress import Progress
 

@@ -231,7 +231,15 @@ class _Runner:
     def _communication_s(self, plan: Plan) -> tuple[float, float]:
         """The plan's transfers alone, with and without the cost of commands."""
         key = tuple(
-            (t.queue.gpu, t.queue.engine, t.queue.index, t.src.gpu, t.src.rows, t.src.cols, bool(t.deps))
+            (
+                t.queue.gpu,
+                t.queue.engine,
+                t.queue.index,
+                t.src.gpu,
+                t.src.rows,
+                t.src.cols,
+                bool(t.deps),
+            )
             for t in plan.tasks
             if isinstance(t, Transfer)
         )
@@ -245,9 +253,7 @@ class _Runner:
         return known
 
 
-def _grid(
-    num_gpus: int, engines: Sequence[str], gather: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _grid(num_gpus: int, engines: Sequence[str], gather: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Schedules and knobs to try; serial first."""
     for name in COMPARED:
         for engine in engines:
@@ -297,14 +303,18 @@ def _verdict(results: Sequence[Result], alone: Alone, serial_s: float) -> str:
     """Does overlap pay here, and why."""
     best = next(r for r in results if r.schedule != "serial")
     most = serial_s / alone.ideal_s if alone.ideal_s > 0 else 1.0
-    share = f"GEMM {format_seconds(alone.gemm_whole_s)}, all-gather {format_seconds(alone.comm_whole_s)}"
+    share = (
+        f"GEMM {format_seconds(alone.gemm_whole_s)}, all-gather {format_seconds(alone.comm_whole_s)}"
+    )
     if best.speedup < WORTH_IT:
         return (
             f"Overlap does not pay here ({share}): perfect overlap could gain {most:.2f}x, but the "
             f"best schedule, {best.title}, reaches {best.speedup:.2f}x of serial, held back by "
             f"{_HELD_BACK[best.cause]}."
         )
-    fraction = "" if best.fraction_of_ideal is None else f", {best.fraction_of_ideal:.0%} of the ideal gain"
+    fraction = (
+        "" if best.fraction_of_ideal is None else f", {best.fraction_of_ideal:.0%} of the ideal gain"
+    )
     p2p = next(r for r in results if r.schedule == "shard-p2p")
     shard = (
         f"; overlap by whole shards (shard-p2p) loses, {p2p.speedup:.2f}x"

@@ -8,6 +8,7 @@ extend products. The plan is right if every output ends with the value that its 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ficco_sim.plan import Gemm, Interval, LocalCopy, Plan, Region, Task, Transfer
 
@@ -197,12 +198,13 @@ def _merge_k(
     products: list[tuple[Interval, Interval, _Value]], task: Gemm
 ) -> tuple[list[tuple[Interval, Interval, _Value]], Finding | None]:
     """Join the products of one row interval over its pieces of k."""
-    if len({rows for rows, _, _ in products}) == len(products):
+    intervals = sorted(rows for rows, _, _ in products)
+    if all(a[1] <= b[0] for a, b in pairwise(intervals)):
         return products, None
     # cut all rows at all edges, then join what lies on the same rows
     edges = sorted({edge for rows, _, _ in products for edge in rows})
     joined = []
-    for rows in zip(edges, edges[1:], strict=False):
+    for rows in pairwise(edges):
         here = [p for p in products if p[0][0] <= rows[0] and rows[1] <= p[0][1]]
         if not here:
             continue
@@ -218,7 +220,7 @@ def _accumulate(
     before: list[_Piece], products: list[tuple[Interval, Interval, _Value]], task: Gemm
 ) -> tuple[list[tuple[Interval, Interval, _Value]], Finding | None]:
     result = []
-    for rows, cols, value in products:
+    for rows, _, value in products:
         for piece in before:
             common = (max(rows[0], piece.rows[0]), min(rows[1], piece.rows[1]))
             if common[0] >= common[1]:
@@ -227,9 +229,9 @@ def _accumulate(
             if replace(piece.value, k=()) != replace(value, k=()) or k is None:
                 say = _Piece(common, piece.cols, value, task.id)
                 return [], (
-                    (piece.task, task.id),
+                    (piece.task, task.id) if piece.task else (task.id,),
                     f"task {task.id} adds {_say(say, value)} to {_say(piece, piece.value)} from "
-                    f"task {piece.task}",
+                    f"task {piece.task or 'none'}",
                 )
             result.append((common, piece.cols, replace(value, k=k)))
     return result, None

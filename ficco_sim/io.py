@@ -123,9 +123,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a binary file whole or not at all; see `write_text`."""
+    check_target(path)
     with _file_errors(path):
-        if path.is_dir():
-            raise FileError(f"{path}: is a folder; a file name is needed")
         if path.exists() and not path.is_file():
             path.write_bytes(data)  # a device such as /dev/stdout cannot be replaced
             return
@@ -140,6 +139,23 @@ def write_bytes(path: Path, data: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def check_target(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work that would fill it.
+
+    Raises
+    ------
+    FileError
+        If the path is a folder, or its folder is absent or not writable.
+    """
+    with _file_errors(path):
+        if path.is_dir():
+            raise FileError(f"{path}: cannot be written: is a folder")
+        if not path.parent.is_dir():
+            raise FileError(f"{path}: cannot be written: no folder {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise FileError(f"{path}: cannot be written: no permission")
 
 
 @contextlib.contextmanager

@@ -4,8 +4,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from ficco_sim import io
 from ficco_sim.errors import MachineError
@@ -58,7 +59,7 @@ class Link:
 class LinkEntry:
     """A link in a file; ``src`` and ``dst`` are gpu numbers or names of switches."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     src: int | str
     dst: int | str
     bandwidth_bytes_per_s: float
@@ -85,7 +86,7 @@ class Topology:
         Of each link or port, per direction; usable is the bandwidth unless given.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     family: Family
     bandwidth_bytes_per_s: float | None = None
     usable_bytes_per_s: float | None = None
@@ -128,7 +129,7 @@ def _check_usable(bandwidth: float, usable: float | None) -> None:
 class MachineFile:
     """The content of a machine file; ``gpu`` is the name of a file in ``gpus`` or its content."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1]
     name: str
     description: str
@@ -189,7 +190,7 @@ class Machine:
         return f"gpu {node}"
 
     def graph(self) -> "nx.DiGraph[int]":
-        """Nodes and directed links; edges carry their index, ``usable_bytes_per_s`` and ``latency_s``."""
+        """Nodes and directed links; edges carry index, ``usable_bytes_per_s`` and ``latency_s``."""
         import networkx as nx
 
         graph: nx.DiGraph[int] = nx.DiGraph()
@@ -270,7 +271,7 @@ class Routes:
                 f"{machine.name}: no link joins gpu {src} to gpu {dst}, and its hardware does not "
                 "route between gpus"
             ) from None
-        return tuple(self._direct[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
+        return tuple(self._direct[a, b] for a, b in pairwise(nodes))
 
 
 def data_folder() -> Path:

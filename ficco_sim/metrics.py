@@ -10,9 +10,7 @@ from ficco_sim.trace import Span, Trace
 
 __all__ = ["Alone", "Breakdown", "Cause", "Metrics", "Wait", "compute_waits", "summarize"]
 
-Cause: TypeAlias = Literal[
-    "compute-bound", "link-bound", "decomposition", "contention", "submission"
-]
+Cause: TypeAlias = Literal["compute-bound", "link-bound", "decomposition", "contention", "submission"]
 TimeInterval: TypeAlias = tuple[float, float]
 
 NEAR_IDEAL = 0.05  # a schedule this near to the ideal is held back by what bounds the ideal
@@ -172,9 +170,7 @@ def compute_waits(plan: Plan, trace: Trace) -> list[Wait]:
             )
         if span.submitted_s > ready_s:
             end_s = min(span.submitted_s, span.start_s)
-            waits.append(
-                Wait(queue=queue, task_id=task.id, start_s=ready_s, end_s=end_s, cause="host")
-            )
+            waits.append(Wait(queue=queue, task_id=task.id, start_s=ready_s, end_s=end_s, cause="host"))
     return waits
 
 

@@ -8,8 +8,9 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from ficco_sim import io
 from ficco_sim.errors import PlanError
@@ -35,7 +36,6 @@ __all__ = [
 Engine: TypeAlias = Literal["compute", "dma", "core"]
 Interval: TypeAlias = tuple[int, int]
 
-FORMAT_VERSION = 1
 STRICT = {"extra": "forbid", "strict": True}
 
 
@@ -43,7 +43,7 @@ STRICT = {"extra": "forbid", "strict": True}
 class Buffer:
     """A matrix in the memory of one gpu: ``rows`` x ``cols`` elements of ``dtype``."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     gpu: int
     name: str
     rows: int
@@ -55,7 +55,7 @@ class Buffer:
 class Region:
     """A rectangle of a buffer; ``rows`` and ``cols`` are half-open intervals of elements."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     gpu: int
     buffer: str
     rows: Interval
@@ -94,7 +94,7 @@ class Region:
 class Queue:
     """An in-order queue of one gpu; it becomes a stream on hardware."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     gpu: int
     engine: Engine
     index: int
@@ -107,7 +107,7 @@ class Queue:
 class Transfer:
     """A copy of one region between two gpus, on a queue of the receiving gpu."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     kind: Literal["transfer"] = "transfer"
     id: str
     queue: Queue
@@ -130,7 +130,7 @@ class Transfer:
 class LocalCopy:
     """One kernel that copies ``src[i]`` to ``dst[i]`` for each i, all on one gpu."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     kind: Literal["local_copy"] = "local_copy"
     id: str
     queue: Queue
@@ -156,7 +156,7 @@ class Gemm:
     More than one entry is a batched GEMM: an entry per chunk, all with the same ``b``.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     kind: Literal["gemm"] = "gemm"
     id: str
     queue: Queue
@@ -198,8 +198,8 @@ class Plan:
     Compare and cache plans by `fingerprint`.
     """
 
-    __pydantic_config__ = STRICT
-    format_version: Literal[1] = FORMAT_VERSION
+    __pydantic_config__: ClassVar = STRICT
+    format_version: Literal[1] = 1
     schedule: str
     knobs: dict[str, int | str]
     workload: Workload
@@ -286,7 +286,7 @@ class PlanIndex:
                     "which is not in the plan"
                 ) from error
         for members in self.queues.values():
-            for before, after in zip(members, members[1:], strict=False):
+            for before, after in pairwise(members):
                 self.predecessors[after].append(before)
 
     def topological_order(self) -> tuple[list[int], list[int]]:

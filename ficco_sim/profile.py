@@ -6,7 +6,7 @@ Peaks and fitted values are different types. Formulas that use the parameters ar
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ficco_sim.errors import MachineError
 from ficco_sim.workload import DTYPE_BYTES
@@ -77,7 +77,7 @@ class Gpu:
         Engines that can serve copies from peers at the same time.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     name: str
     peak_flops_per_s: dict[str, float]
     num_compute_units: int
@@ -119,7 +119,7 @@ class GemmRates:
         Extra start-up of a split-K kernel (ts).
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     startup_s: float
     flops_per_s_per_unit: float
     edge_elements: float
@@ -152,7 +152,7 @@ class GemmRates:
 class MeasuredGemm:
     """A measured time of one shape; it wins over the formula where the shape is the same."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     m: int
     n: int
     k: int
@@ -168,7 +168,7 @@ class MeasuredGemm:
 class GemmProfile:
     """Macro tiles and split-K factors that the library may pick, and rates per element type."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     tiles: tuple[tuple[int, int], ...]
     splits: tuple[int, ...]
     rates: dict[str, GemmRates]
@@ -199,7 +199,7 @@ class CopyProfile:
         A 2d copy runs at ``row / (row + row_overhead)`` of the rate, row being the bytes of a row.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     setup_s: float
     completion_s: float
     engine_bytes_per_s: float
@@ -226,7 +226,7 @@ class CoreCopyProfile:
         How many times slower they are while a GEMM runs on the gpu, 1 or more.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     compute_units: int
     setup_s: float
     bytes_per_s: float
@@ -235,16 +235,14 @@ class CoreCopyProfile:
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("setup_s",))
         if self.slowdown_beside_gemm < 1:
-            raise MachineError(
-                f"slowdown_beside_gemm: {self.slowdown_beside_gemm} must be at least 1"
-            )
+            raise MachineError(f"slowdown_beside_gemm: {self.slowdown_beside_gemm} must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopyProfile:
     """Copies within a gpu's memory by a kernel; the rate counts bytes read plus bytes written."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     startup_s: float
     bytes_per_s: float
 
@@ -266,7 +264,7 @@ class LaunchProfile:
         Host time to submit one task, as part of a captured graph or from Python.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     queue_gap_s: float
     event_wait_s: float
     graph_submit_s: float
@@ -287,7 +285,7 @@ class ContentionProfile:
     that they take.
     """
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     dma_in: float
     dma_out: float
     core_in: float
@@ -301,7 +299,7 @@ class ContentionProfile:
 class Profile:
     """Fitted parameters of a gpu, by cost model, and the regime in which they were measured."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     regime: Literal["sustained", "burst", "mixed"]
     date: str
     gemm: GemmProfile
@@ -316,7 +314,7 @@ class Profile:
 class GpuFile:
     """The content of a file in ``topologies/gpus``; ``sources`` says where each number is from."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1]
     gpu: Gpu
     profile: Profile

@@ -1,5 +1,6 @@
 """Pictures and tables for people. The only file that draws."""
 
+import textwrap
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ficco_sim.comparison import Comparison, Result
 from ficco_sim.errors import FileError
-from ficco_sim.io import write_bytes
+from ficco_sim.io import check_target, write_bytes
 from ficco_sim.metrics import compute_waits
 from ficco_sim.plan import Plan, Queue
 from ficco_sim.trace import Trace
@@ -26,6 +27,7 @@ LABELS = {"gemm": "GEMM", "transfer": "transfer", "local_copy": "local copy"}
 WAIT_LABELS = {"transfer": "waits for a transfer", "host": "waits for the host"}
 COMPUTE_LANE, COPY_LANE, GPU_GAP = 1.0, 0.34, 0.45  # lane heights
 INCHES_PER_UNIT, MAX_HEIGHT_INCHES = 0.27, 40.0
+TITLE_COLUMNS = 150
 FORMATS = ("png", "svg", "pdf")
 
 
@@ -53,9 +55,7 @@ def plot_timeline(
     FileError
         If the suffix is another or the file cannot be written.
     """
-    suffix = path.suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        raise FileError(f"{path}: a picture ends in .{', .'.join(FORMATS)}")
+    suffix = check_picture(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -70,7 +70,9 @@ def plot_timeline(
         _draw_gpus(axes, lanes, height)
         axes.axvline(trace.makespan_s / unit_s, color="black", linewidth=1.2)
         for index, (name, time_s) in enumerate((marks or {}).items()):
-            axes.axvline(time_s / unit_s, color="#555555", linewidth=1, linestyle=("--", ":")[index % 2])
+            axes.axvline(
+                time_s / unit_s, color="#555555", linewidth=1, linestyle=("--", ":")[index % 2]
+            )
             axes.text(
                 time_s / unit_s,
                 -0.35,
@@ -81,13 +83,30 @@ def plot_timeline(
             )
         axes.set_xlim(0, longest_s / unit_s * 1.02 if longest_s > 0 else 1)
         axes.set_xlabel(f"time [{unit}]; solid line: makespan {format_seconds(trace.makespan_s)}")
-        figure.suptitle(title or f"{trace.schedule}: {trace.workload} on {trace.machine}", fontsize=11)
+        name = f"{trace.schedule}: {trace.workload} on {trace.machine}"
+        lines = textwrap.wrap(title, TITLE_COLUMNS)
+        figure.suptitle("\n".join([name, *lines]), fontsize=10, x=0.01, ha="left")
         axes.set_title(_provenance(trace), fontsize=8, color="#444444", loc="left", pad=24)
         _legend(axes)
         buffer = BytesIO()
         metadata = {"Date": None} if suffix == "svg" else {}
         figure.savefig(buffer, format=suffix, dpi=110, metadata=metadata)
     write_bytes(path, buffer.getvalue())
+
+
+def check_picture(path: Path) -> str:
+    """The format of a picture by its suffix.
+
+    Raises
+    ------
+    FileError
+        If the suffix is another or the file cannot be written.
+    """
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise FileError(f"{path}: a picture ends in .{', .'.join(FORMATS)}")
+    check_target(path)
+    return suffix
 
 
 def _provenance(trace: Trace) -> str:
@@ -128,7 +147,9 @@ def _draw_tasks(
         return [(left, low), (right, low), (right, high), (left, high)]
 
     for cause, (colour, hatch) in WAITS.items():
-        boxes = [box(w.queue, w.start_s, w.end_s) for w in compute_waits(plan, trace) if w.cause == cause]
+        boxes = [
+            box(w.queue, w.start_s, w.end_s) for w in compute_waits(plan, trace) if w.cause == cause
+        ]
         if boxes:
             axes.add_collection(
                 PolyCollection(boxes, facecolors=colour, edgecolors="none", hatch=hatch)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkLoad", "Span", "Trace"]
 
-FORMAT_VERSION = 1
 COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
 CHROME_TIME_UNIT_S = 1e-6  # timestamps of the Chrome trace format
 
@@ -66,7 +65,7 @@ class Trace:
     stands for (``emulated-2d``: strided copies simulated as contiguous ones).
     """
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[1] = 1
     source: Literal["sim", "gpu"]
     schedule: str
     workload: str
@@ -111,23 +110,7 @@ class Trace:
         deps
             Ids that each task waited for, drawn as arrows between queues.
         """
-        events: list[dict[str, Any]] = []
-        threads: dict[Queue, int] = {}
-        for span in self.spans:
-            threads.setdefault(span.queue, 0)
-        for gpu in sorted({queue.gpu for queue in threads}):
-            events.append({"ph": "M", "name": "process_name", "pid": gpu, "args": {"name": f"gpu {gpu}"}})
-            events.append({"ph": "M", "name": "process_sort_index", "pid": gpu, "args": {"sort_index": gpu}})
-            own = sorted(
-                (q for q in threads if q.gpu == gpu), key=lambda q: (q.engine != "compute", q.engine, q.index)
-            )
-            for tid, queue in enumerate(own):
-                threads[queue] = tid
-                name = {"name": f"{queue.engine} {queue.index}"}
-                events.append({"ph": "M", "name": "thread_name", "pid": gpu, "tid": tid, "args": name})
-                events.append(
-                    {"ph": "M", "name": "thread_sort_index", "pid": gpu, "tid": tid, "args": {"sort_index": tid}}
-                )
+        threads, events = _threads({span.queue for span in self.spans})
         by_id = {span.task_id: span for span in self.spans}
         for span in self.spans:
             place = {"pid": span.queue.gpu, "tid": threads[span.queue]}
@@ -157,6 +140,30 @@ class Trace:
             },
         }
         return json.dumps(document, allow_nan=False) + "\n"
+
+
+def _threads(queues: set[Queue]) -> tuple[dict[Queue, int], list[dict[str, Any]]]:
+    """Thread numbers of queues, compute queues first on each gpu, and the events that name them."""
+    threads: dict[Queue, int] = {}
+    events: list[dict[str, Any]] = []
+    order = sorted(queues, key=lambda q: (q.gpu, q.engine != "compute", q.engine, q.index))
+    counts: dict[int, int] = {}
+    for queue in order:
+        pid = queue.gpu
+        tid = threads[queue] = counts.get(pid, 0)
+        counts[pid] = tid + 1
+        if tid == 0:
+            events += [
+                {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"gpu {pid}"}},
+                {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}},
+            ]
+        common = {"ph": "M", "pid": pid, "tid": tid}
+        label = {"name": f"{queue.engine} {queue.index}"}
+        events += [
+            {**common, "name": "thread_name", "args": label},
+            {**common, "name": "thread_sort_index", "args": {"sort_index": tid}},
+        ]
+    return threads, events
 
 
 def _flow(source: Span, target: Span, threads: Mapping[Queue, int]) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
 """A workload: the operator that a schedule overlaps, with its shape and element type."""
 
 import functools
+import itertools
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from ficco_sim import io
 from ficco_sim.errors import WorkloadError
@@ -28,6 +29,7 @@ DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 OUTPUT_DTYPE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
 PATTERNS: tuple[Pattern, ...] = ("all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm")
 MAX_DIM = 10**9
+STRICT = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Workload:
     name
         Short and unique.
     pattern
-        ``all_gather_gemm``: A is sharded by rows over the gpus and gathered by each, B is the gpu's own.
+        ``all_gather_gemm``: A is sharded by rows over the gpus and gathered; each has its own B.
         ``all_to_all_gemm``: gpu g receives ``tokens[src][g]`` rows of A from each src.
         ``all_gather``: A is gathered, nothing is computed. ``gemm``: nothing is gathered.
     m, n, k
@@ -58,7 +60,7 @@ class Workload:
         If a field is out of range; the message names it.
     """
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    __pydantic_config__: ClassVar = STRICT
     name: str
     pattern: Pattern
     m: int
@@ -74,25 +76,21 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
-            raise WorkloadError(
-                f"pattern: {self.pattern!r} is unknown; one of {', '.join(PATTERNS)}"
-            )
-        if self.dtype not in DTYPE_BYTES:
-            raise WorkloadError(
-                f"dtype: {self.dtype!r} is unknown; one of {', '.join(DTYPE_BYTES)}"
-            )
+            raise WorkloadError(f"pattern: {self.pattern!r} is unknown; one of {', '.join(PATTERNS)}")
+        if not isinstance(self.dtype, str) or self.dtype not in DTYPE_BYTES:
+            raise WorkloadError(f"dtype: {self.dtype!r} is unknown; one of {', '.join(DTYPE_BYTES)}")
         for key in ("m", "n", "k"):
-            value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise WorkloadError(f"{key}: {value!r} must be a whole number")
-            if not 1 <= value <= MAX_DIM:
-                raise WorkloadError(f"{key}: {value} must be from 1 to {MAX_DIM:,}")
+            _check_count(key, getattr(self, key), 1)
+        if self.num_tokens is not None:
+            _check_count("num_tokens", self.num_tokens, 1)
         if (self.tokens is not None) != (self.pattern == "all_to_all_gemm"):
             raise WorkloadError("tokens: needed for all_to_all_gemm and for no other pattern")
         if self.tokens is not None:
             self._check_tokens(self.tokens)
 
     def _check_tokens(self, tokens: tuple[tuple[int, ...], ...]) -> None:
+        if not isinstance(tokens, tuple) or not all(isinstance(row, tuple) for row in tokens):
+            raise WorkloadError("tokens: a tuple of rows is needed, each a tuple of whole numbers")
         num_gpus = len(tokens)
         for src, row in enumerate(tokens):
             if len(row) != num_gpus:
@@ -100,10 +98,7 @@ class Workload:
                     f"tokens[{src}]: {len(row)} values; a square matrix of {num_gpus} is needed"
                 )
             for dst, value in enumerate(row):
-                if not 0 <= value <= MAX_DIM:
-                    raise WorkloadError(
-                        f"tokens[{src}][{dst}]: {value} must be from 0 to {MAX_DIM:,}"
-                    )
+                _check_count(f"tokens[{src}][{dst}]", value, 0)
         busiest = max((sum(row[dst] for row in tokens) for dst in range(num_gpus)), default=0)
         if self.m != busiest:
             raise WorkloadError(
@@ -136,7 +131,7 @@ class Workload:
 class WorkloadSet:
     """The content of a workload file."""
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1]
     workloads: tuple[Workload, ...]
 
@@ -182,6 +177,13 @@ def get_workload(name: str) -> Workload:
     return known[name]
 
 
+def _check_count(key: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WorkloadError(f"{key}: {value!r} must be a whole number")
+    if not least <= value <= MAX_DIM:
+        raise WorkloadError(f"{key}: {value} must be from {least} to {MAX_DIM:,}")
+
+
 def split(total: int, parts: int) -> tuple[tuple[int, int], ...]:
     """Cut ``range(total)`` into half-open intervals that differ by at most one, larger ones first.
 
@@ -194,5 +196,4 @@ def split(total: int, parts: int) -> tuple[tuple[int, int], ...]:
         raise WorkloadError(f"cannot cut {total} into {parts} parts")
     size, larger = divmod(total, parts)
     starts = [i * size + min(i, larger) for i in range(parts + 1)]
-    return tuple(zip(starts[:-1], starts[1:], strict=True))
-
+    return tuple(itertools.pairwise(starts))

@@ -12,7 +12,15 @@ from ficco_sim.machine import Machine
 from ficco_sim.plan import Gemm
 from ficco_sim.workload import Workload
 
-__all__ = ["CopyCost", "CostKind", "CostModel", "GemmCost", "GemmShape", "Submission", "wave_efficiency"]
+__all__ = [
+    "CopyCost",
+    "CostKind",
+    "CostModel",
+    "GemmCost",
+    "GemmShape",
+    "Submission",
+    "wave_efficiency",
+]
 
 CostKind: TypeAlias = Literal["profile", "ideal"]
 Submission: TypeAlias = Literal["graph", "eager"]

@@ -197,4 +197,3 @@ def _count_equal(entry_rows: tuple[int, ...]) -> dict[int, int]:
     for rows in entry_rows:
         counts[rows] = counts.get(rows, 0) + 1
     return counts
-

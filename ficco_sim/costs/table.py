@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ficco_sim import io
 from ficco_sim.costs import CostModel, GemmShape
-from ficco_sim.errors import FileError, FiccoError
+from ficco_sim.errors import FiccoError, FileError
 from ficco_sim.workload import Workload
 
 __all__ = ["predict_gemms"]
@@ -39,7 +39,9 @@ def predict_gemms(path: Path, costs: CostModel) -> list[dict[str, str]]:
             )
         for row in reader:
             if None in row or None in row.values():
-                raise FileError(f"{path}: line {reader.line_num}: another number of values than columns")
+                raise FileError(
+                    f"{path}: line {reader.line_num}: another number of values than columns"
+                )
             if len(rows) >= MAX_ROWS:
                 raise FileError(f"{path}: more than {MAX_ROWS:,} rows")
             row["predicted_s"] = repr(_predict(row, costs, f"{path}: line {reader.line_num}"))
@@ -52,16 +54,15 @@ def predict_gemms(path: Path, costs: CostModel) -> list[dict[str, str]]:
 
 
 def _predict(row: dict[str, str], costs: CostModel, where: str) -> float:
-    sizes = {}
+    sizes: list[int] = []
     for key in ("M", "N", "K"):
         text = row[key].strip()
         if not text.isascii() or not text.isdigit() or len(text) > 12:
             raise FileError(f"{where}: {key}: {text[:40]!r} must be a whole number")
-        sizes[key.lower()] = int(text)
+        sizes.append(int(text))
+    m, n, k = sizes
     try:
-        workload = Workload(
-            name="row", pattern="gemm", dtype=row["dtype"].strip(), **sizes
-        )
+        workload = Workload(name="row", pattern="gemm", m=m, n=n, k=k, dtype=row["dtype"].strip())
         shape = GemmShape((workload.m,), workload.n, workload.k, workload.dtype)
         return costs.gemm_model.cost(shape).time_s
     except FiccoError as error:

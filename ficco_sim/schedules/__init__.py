@@ -6,7 +6,7 @@ from typing import Any
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.plan import Plan
-from ficco_sim.schedules.ficco import ficco_schedule
+from ficco_sim.schedules.ficco import Granularity, Shape, Uniformity, ficco_schedule
 from ficco_sim.schedules.serial import all_gather, serial
 from ficco_sim.schedules.shard import shard_p2p, shard_ring
 from ficco_sim.schedules.side_by_side import side_by_side
@@ -21,16 +21,19 @@ __all__ = [
     "side_by_side",
 ]
 
-FICCO: dict[str, Callable[..., Plan]] = {
-    f"{uniformity}-{granularity}-{shape}": ficco_schedule(uniformity, granularity, shape)
-    for uniformity in ("uniform", "hetero")
-    for granularity, shapes in (
-        ("fused", ("1d", "2d")),
-        ("unfused", ("1d", "2d")),
-        ("batched", ("1d",)),
-    )
-    for shape in shapes
-}
+_POINTS: tuple[tuple[Uniformity, Granularity, Shape], ...] = (
+    ("uniform", "fused", "1d"),
+    ("uniform", "fused", "2d"),
+    ("uniform", "unfused", "1d"),
+    ("uniform", "unfused", "2d"),
+    ("uniform", "batched", "1d"),
+    ("hetero", "fused", "1d"),
+    ("hetero", "fused", "2d"),
+    ("hetero", "unfused", "1d"),
+    ("hetero", "unfused", "2d"),
+    ("hetero", "batched", "1d"),
+)
+FICCO: dict[str, Callable[..., Plan]] = {"-".join(point): ficco_schedule(*point) for point in _POINTS}
 
 SCHEDULES: dict[str, Callable[..., Plan]] = {
     "serial": serial,

@@ -51,8 +51,7 @@ def check_arguments(
         ("num_chunks", num_chunks, MAX_CHUNKS),
         ("compute_queues", compute_queues, MAX_QUEUES),
     ):
-        if not 1 <= value <= most:
-            raise ScenarioError(f"{name}: {value} must be from 1 to {most}")
+        check_count(name, value, most)
     if num_gpus * num_gpus * num_chunks > MAX_TASKS:
         raise ScenarioError(
             f"num_chunks: {num_chunks} on {num_gpus} gpus makes more than {MAX_TASKS:,} transfers"
@@ -63,6 +62,12 @@ def check_arguments(
         raise ScenarioError(f"gather: {gather!r} must be direct or copy")
     assert engine in get_args(Engine)
     return cast("Engine", engine)
+
+
+def check_count(name: str, value: object, most: int) -> None:
+    """Refuse what is not a whole number from 1 to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ScenarioError(f"{name}: {value!r} must be a whole number from 1 to {most:,}")
 
 
 class PlanBuilder:

@@ -57,7 +57,14 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
         )
         builder = PlanBuilder(workload, num_gpus, checked)
         builder.operator_buffers()
-        family = _Family(builder, uniformity, shape, chunks, compute_queues, gather)
+        family = _Family(
+            builder,
+            uniformity,
+            shape,
+            num_chunks=chunks,
+            compute_queues=compute_queues,
+            gather=gather,
+        )
         for g in range(num_gpus):
             if uniformity == "hetero":
                 family.own_shard_gemm(g)
@@ -92,6 +99,7 @@ class _Family:
         builder: PlanBuilder,
         uniformity: Uniformity,
         shape: Shape,
+        *,
         num_chunks: int,
         compute_queues: int,
         gather: str,
@@ -105,8 +113,7 @@ class _Family:
         # row blocks and column block of each step
         if shape == "1d":
             cuts = [
-                [(lo + a, lo + b) for a, b in split(hi - lo, num_chunks)]
-                for lo, hi in builder.shards
+                [(lo + a, lo + b) for a, b in split(hi - lo, num_chunks)] for lo, hi in builder.shards
             ]
             self.rows = [[cuts[s][j] for s in range(num_gpus)] for j in range(num_chunks)]
             self.cols = [builder.all_k] * num_chunks
@@ -138,19 +145,13 @@ class _Family:
                 f"gemm.g{gpu}.own", [builder.a(gpu, rows)], builder.b(gpu), [builder.c(gpu, rows)]
             )
 
-    def receive(
-        self, gpu: int, step: int, src: int, rows: Interval, cols: Interval, dst: Region
-    ) -> list[str]:
+    def receive(self, step: int, chunk: Region, dst: Region) -> list[str]:
         """Add the transfer of a chunk unless it is the gpu's own; returns what to wait for."""
+        gpu, src = dst.gpu, chunk.gpu
         if src == gpu:
             return []
-        builder = self.builder
-        index = (src - gpu) % builder.num_gpus - 1
-        return [
-            builder.transfer(
-                f"xfer.g{gpu}.s{src}.c{step}", builder.a(src, rows, cols), dst, index
-            )
-        ]  # fmt: skip
+        index = (src - gpu) % self.builder.num_gpus - 1
+        return [self.builder.transfer(f"xfer.g{gpu}.s{src}.c{step}", chunk, dst, index)]
 
     def unfused(self, gpu: int) -> None:
         """One GEMM a chunk, straight from its place in A to its rows of C."""
@@ -162,7 +163,7 @@ class _Family:
         for j, cols in self.steps():
             blocks = self.blocks(gpu, j)
             arrived = {
-                src: self.receive(gpu, j, src, rows, cols, builder.a(gpu, rows, cols))
+                src: self.receive(j, builder.a(src, rows, cols), builder.a(gpu, rows, cols))
                 for src, rows in blocks
             }
             for position, (src, rows) in enumerate(blocks):
@@ -191,7 +192,7 @@ class _Family:
                 continue
             deps: list[str] = []
             for src, rows in blocks:
-                deps += self.receive(gpu, j, src, rows, cols, builder.a(gpu, rows))
+                deps += self.receive(j, builder.a(src, rows, cols), builder.a(gpu, rows))
             builder.gemm(
                 f"gemm.g{gpu}.c{j}",
                 [builder.a(gpu, rows) for _, rows in blocks],
@@ -259,7 +260,7 @@ class _Family:
         if self.in_place and (builder.num_gpus == 1 or cols == builder.all_k):
             deps: list[str] = []
             for src, rows in blocks:
-                deps += self.receive(gpu, step, src, rows, cols, builder.a(gpu, rows, cols))
+                deps += self.receive(step, builder.a(src, rows, cols), builder.a(gpu, rows, cols))
             return builder.a(gpu, (blocks[0][1][0], blocks[-1][1][1]), cols), deps
         name = f"in{step}"
         width = (0, cols[1] - cols[0])
@@ -269,7 +270,7 @@ class _Family:
         for src, (lo, hi) in blocks:
             place[src] = Region(gpu=gpu, buffer=name, rows=(at, at + hi - lo), cols=width)
             at += hi - lo
-        in_order = {src: rows for src, rows in blocks}
+        in_order = dict(blocks)
         arrived: list[str] = []
         copies: list[tuple[Region, Region]] = []
         for src in self.sources(gpu):
@@ -278,9 +279,9 @@ class _Family:
             rows = in_order[src]
             here = builder.a(gpu, rows, cols)
             if src != gpu and self.gather == "direct":
-                arrived += self.receive(gpu, step, src, rows, cols, place[src])
+                arrived += self.receive(step, builder.a(src, rows, cols), place[src])
             else:
-                arrived += self.receive(gpu, step, src, rows, cols, here)
+                arrived += self.receive(step, builder.a(src, rows, cols), here)
                 copies.append((here, place[src]))
         staged = Region(gpu=gpu, buffer=name, rows=(0, num_rows), cols=width)
         if not copies:

@@ -1,9 +1,8 @@
 """A GEMM and an all-gather that do not need each other: what overlap alone costs."""
 
-from ficco_sim.errors import ScenarioError
 from ficco_sim.plan import Plan, Region
-from ficco_sim.schedules.builder import PlanBuilder, check_arguments
-from ficco_sim.workload import Workload, split
+from ficco_sim.schedules.builder import PlanBuilder, check_arguments, check_count
+from ficco_sim.workload import MAX_DIM, Workload, split
 
 
 def side_by_side(
@@ -33,8 +32,7 @@ def side_by_side(
     """
     checked = check_arguments(workload, num_gpus, "gemm", engine=engine)
     for name, value in (("gathered_rows", gathered_rows), ("gathered_cols", gathered_cols)):
-        if value < 1:
-            raise ScenarioError(f"{name}: {value} must be at least 1")
+        check_count(name, value, MAX_DIM)
     builder = PlanBuilder(workload, num_gpus, checked)
     builder.operator_buffers(gathered_a=False)
     shards = split(gathered_rows, num_gpus)

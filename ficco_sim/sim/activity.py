@@ -8,10 +8,11 @@ which their rates were last set.
 from collections.abc import Callable
 
 from simpy import Environment, Event
+from simpy.events import EventPriority
 
 __all__ = ["Activity", "Settler"]
 
-LAST = 2  # after simpy's URGENT (0) and NORMAL (1) events of the same instant
+LAST = EventPriority(2)  # after simpy's URGENT (0) and NORMAL (1) events of the same instant
 
 
 class Activity:
@@ -107,7 +108,8 @@ class Settler:
             timeout.callbacks.append(self._wake)
 
     def _wake(self, event: Event) -> None:
-        for activity, version in event.value:
+        planned: list[tuple[Activity, int]] = event.value or []
+        for activity, version in planned:
             if activity.version == version:
                 activity.advance(self.env.now)
                 activity.version += 1

@@ -128,10 +128,14 @@ class ComputeUnits:
         dma_in, dma_out, core_in, core_out = self._traffic(gpu)
         hbm = self._hbm_bytes_per_s
         slopes = self._contention
-        slower = 1.0 + (
-            (slopes.dma_in * dma_in + slopes.dma_out * dma_out)
-            + (slopes.core_in * core_in + slopes.core_out * core_out)
-        ) / hbm
+        slower = (
+            1.0
+            + (
+                (slopes.dma_in * dma_in + slopes.dma_out * dma_out)
+                + (slopes.core_in * core_in + slopes.core_out * core_out)
+            )
+            / hbm
+        )
         paces = {
             kernel: share / (slower * (kernel.fewer_units if core_in > 0.0 else 1.0))
             if kernel.is_gemm

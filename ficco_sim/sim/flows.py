@@ -161,7 +161,7 @@ class FlowNetwork:
     def _rates(self, flows: dict[Flow, None], capacity: list[float], *, slowed: bool) -> list[float]:
         if len(flows) == 1:
             flow = next(iter(flows))
-            return [min(flow.cap, min(capacity[r] for r in flow.route))]
+            return [min(flow.cap, *(capacity[r] for r in flow.route))]
         routes = [flow.route for flow in flows]
         caps = [flow.cap for flow in flows]
         if slowed:

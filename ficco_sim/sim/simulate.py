@@ -8,6 +8,7 @@ different instants first come, first served.
 import heapq
 from collections.abc import Generator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from simpy import Environment, Event
@@ -116,8 +117,8 @@ class _Run:
             plan.num_gpus,
             costs,
             settler,
-            lambda gpu: self.network.traffic(gpu),
-            lambda gpu: self.network.compute_changed(gpu),
+            lambda gpu: self.network.traffic(gpu),  # noqa: PLW0108 - made below
+            lambda gpu: self.network.compute_changed(gpu),  # noqa: PLW0108 - made below
         )
         self.network = FlowNetwork(
             machine, costs, settler, self.units.computing, self.units.traffic_changed
@@ -211,9 +212,7 @@ class _Run:
             num_cols < self.buffer_cols[src.gpu, src.buffer]
             or num_cols < self.buffer_cols[dst.gpu, dst.buffer]
         )
-        cost = self.costs.copy(
-            task.queue.engine, row_bytes=num_cols * element_bytes, strided=strided
-        )
+        cost = self.costs.copy(task.queue.engine, row_bytes=num_cols * element_bytes, strided=strided)
         self.emulated = self.emulated or cost.emulated
         route = self.routes(src.gpu, dst.gpu)
         links = self.machine.links
@@ -293,14 +292,13 @@ class _Run:
 
     def _local_bytes(self, task: LocalCopy) -> int:
         return sum(
-            region.num_elements * self.element_bytes[region.gpu, region.buffer]
-            for region in task.src
+            region.num_elements * self.element_bytes[region.gpu, region.buffer] for region in task.src
         )
 
     def _explain(self, stuck: list[int]) -> str:
         """Which tasks wait, and for what."""
         tasks = self.plan.tasks
-        before = {b: a for m in self.index.queues.values() for a, b in zip(m, m[1:], strict=False)}
+        before = {b: a for m in self.index.queues.values() for a, b in pairwise(m)}
         lines = []
         for i in stuck[:MAX_SHOWN]:
             reasons = [dep for dep in tasks[i].deps if self.end_s[self.index.position[dep]] is None]
