@@ -10,7 +10,7 @@ from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
 from ficco_sim.plan import Gemm, Plan, Transfer
-from ficco_sim.schedules import FICCO, knobs_of, make_plan
+from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.trace import Trace
 from ficco_sim.units import format_seconds
@@ -179,8 +179,8 @@ def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace
     trace = simulate(plan, machine, costs)
     serial_s = trace.makespan_s
     if plan.workload.pattern == "all_gather_gemm":
-        engine = str(plan.knobs.get("engine", "dma"))
-        serial = make_plan("serial", plan.workload, machine.num_gpus, {"engine": engine})
+        knobs = {"engine": _engine(plan)}
+        serial = make_plan("serial", plan.workload, machine.num_gpus, knobs)
         serial_s = runner.serial_makespan_s(serial)
     metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
     return trace, _result(plan, trace, metrics)
@@ -201,12 +201,9 @@ class _Runner:
         parts_s, bytes_s = self._communication_s(plan)
         whole_s = parts_s
         if plan.schedule != "serial" and plan.workload.pattern == "all_gather_gemm":
-            engine = str(plan.knobs.get("engine", "dma"))
-            try:
-                serial = make_plan("serial", self.workload, self.machine.num_gpus, {"engine": engine})
-                whole_s = self._communication_s(serial)[0]
-            except ScenarioError:
-                whole_s = parts_s
+            knobs = {"engine": _engine(plan)}
+            serial = make_plan("serial", self.workload, self.machine.num_gpus, knobs)
+            whole_s = self._communication_s(serial)[0]
         computes = any(isinstance(task, Gemm) for task in plan.tasks)
         return Alone(
             gemm_whole_s=self.costs.whole_gemm(self.workload).time_s if computes else 0.0,
@@ -266,14 +263,23 @@ def _grid(num_gpus: int, engines: Sequence[str], gather: str) -> Iterator[tuple[
                     yield name, knobs | {"gather": gather}
 
 
+def _engine(plan: Plan) -> str:
+    """Who moves the plan's data; plans from files may have any knobs."""
+    engines = (t.queue.engine for t in plan.tasks if isinstance(t, Transfer))
+    return next(engines, "dma")
+
+
+def _count(plan: Plan, knob: str) -> int:
+    value = plan.knobs.get(knob, 1)
+    return value if isinstance(value, int) else 1
+
+
 def _result(plan: Plan, trace: Trace, metrics: Metrics) -> Result:
-    knobs = plan.knobs
-    chunked = "num_chunks" in knobs_of(plan.schedule) if plan.schedule in COMPARED else False
     return Result(
         schedule=plan.schedule,
-        num_chunks=int(knobs["num_chunks"]) if chunked else 1,
-        compute_queues=int(knobs.get("compute_queues", 1)),
-        engine=str(knobs.get("engine", "dma")),
+        num_chunks=_count(plan, "num_chunks"),
+        compute_queues=_count(plan, "compute_queues"),
+        engine=_engine(plan),
         makespan_s=metrics.makespan_s,
         ideal_s=metrics.ideal_s,
         speedup=metrics.speedup or 1.0,
