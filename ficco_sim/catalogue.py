@@ -169,7 +169,9 @@ def table(what: str, rows: list[Row], machine: str) -> "Table":
         for name in ("workload", "M", "N", "K"):
             made.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
         made.add_column("dtype")
-        for name in ("FLOP", "gathered", f"GEMM/comm on {machine}"):
+        made.caption = f"GEMM/comm: time of the whole GEMM over that of the all-gather, on {machine}"
+        made.caption_justify = "left"
+        for name in ("FLOP", "gathered", "GEMM/comm"):
             made.add_column(name, justify="right")
         for name in ("parallelism", "layer"):
             made.add_column(name)

@@ -20,6 +20,7 @@ __all__ = [
     "decode",
     "dump_json",
     "load",
+    "parse_yaml",
     "parse_json",
     "read_document",
     "read_text",
@@ -61,7 +62,7 @@ def read_document(path: Path) -> Any:
     """Read a YAML (1.2) or JSON file into plain dicts, lists and scalars."""
     is_json = path.suffix == ".json"
     text = read_text(path, MAX_FILE_BYTES if is_json else MAX_YAML_BYTES)
-    return parse_json(text, str(path)) if is_json else _parse_yaml(text, str(path))
+    return parse_json(text, str(path)) if is_json else parse_yaml(text, str(path))
 
 
 def load(path: Path, cls: type[T]) -> T:
@@ -187,7 +188,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """Turn YAML 1.2 text into plain data; ``where`` opens every error message."""
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import ConstructorError, SafeConstructor
     from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning

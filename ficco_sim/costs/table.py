@@ -47,7 +47,8 @@ def predict_gemms(path: Path, costs: CostModel) -> list[dict[str, str]]:
             row["predicted_s"] = repr(_predict(row, costs, f"{path}: line {reader.line_num}"))
             rows.append(row)
     except csv.Error as error:
-        raise FileError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+        # the reader counts a row once it is complete
+        raise FileError(f"{path}: line {reader.line_num + 1}: not CSV: {error}") from error
     if not rows:
         raise FileError(f"{path}: holds no rows")
     return rows

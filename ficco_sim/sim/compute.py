@@ -163,4 +163,6 @@ def _share(kernels: dict[Kernel, None]) -> float:
         return 1.0
     fill = sum(kernel.fill for kernel in kernels)
     rounding = max(kernel.rounding for kernel in kernels)
-    return min(1.0, wave_efficiency(fill, rounding) / occupancy)
+    num_gemms = sum(kernel.is_gemm for kernel in kernels)
+    # side by side is never slower than one after another
+    return min(1.0, max(wave_efficiency(fill, rounding) / occupancy, 1.0 / num_gemms))

@@ -1,0 +1,120 @@
+"""Layer: simulator. The comparison of all schedules: complete, ordered, stable, and it admits losses."""
+
+import json
+
+import pytest
+
+from ficco_sim.comparison import COMPARED, compare
+from ficco_sim.costs import CostModel
+from ficco_sim.errors import MachineError, ScenarioError
+from ficco_sim.io import dump_json
+from ficco_sim.machine import load_machine
+from ficco_sim.schedules import FICCO
+from ficco_sim.workload import Workload, get_workload
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return load_machine("mi300x_8")
+
+
+@pytest.fixture(scope="module")
+def balanced(mesh):
+    return compare(get_workload("llama3-70b-tp8-qkv-32k"), mesh)
+
+
+def test_has_every_schedule_and_knob_once(balanced):
+    rows = [(r.schedule, r.num_chunks, r.compute_queues) for r in balanced.results]
+    wanted = [(s, 1, 1) for s in COMPARED if s not in FICCO]
+    for schedule in FICCO:
+        for chunks in (2, 4, 8):
+            wanted += [(schedule, chunks, q) for q in ((1, 4) if "-unfused-" in schedule else (1,))]
+    assert sorted(rows) == sorted(wanted)
+
+
+def test_best_is_first_and_serial_is_the_measure(balanced):
+    times = [r.makespan_s for r in balanced.results]
+    assert times == sorted(times)
+    assert balanced.best == balanced.results[0].schedule
+    for r in balanced.results:
+        assert r.speedup == pytest.approx(balanced.serial_s / r.makespan_s)
+        ideal = balanced.serial_s / balanced.ideal_s
+        assert r.fraction_of_ideal == pytest.approx((r.speedup - 1) / (ideal - 1), abs=1e-9)
+        assert r.makespan_s >= balanced.ideal_s
+    assert balanced.ideal_s == max(balanced.gemm_s, balanced.all_gather_s)
+
+
+def test_says_that_overlap_pays_and_by_how_much(balanced):
+    best = balanced.results[0]
+    assert balanced.verdict.startswith("Overlap pays here")
+    assert f"{best.speedup:.2f}x" in balanced.verdict
+    assert "shard-p2p) loses" in balanced.verdict
+
+
+def test_says_that_overlap_does_not_pay(mesh):
+    result = compare(get_workload("llama3-70b-tp8-gate-up-256"), mesh)
+    assert result.best == "serial"
+    assert result.verdict.startswith("Overlap does not pay here")
+    assert "decomposition" in result.verdict
+
+
+def test_two_dimensional_copies_are_labelled_emulated_where_they_are(balanced):
+    for r in balanced.results:
+        assert ("emulated-2d" in r.labels) == r.schedule.endswith("-2d")
+    switch = compare(get_workload("llama3-8b-tp8-qkv-2k"), load_machine("h200_8"))
+    assert not any(r.labels for r in switch.results)
+
+
+def test_json_keys(balanced):
+    document = json.loads(dump_json(balanced.to_plain()))
+    assert set(document) == {
+        "machine", "workload", "costs", "submission", "gemm_s", "all_gather_s", "ideal_s", "serial_s",
+        "best", "verdict", "results",
+    }  # fmt: skip
+    for row in document["results"]:
+        assert set(row) == {
+            "schedule", "num_chunks", "compute_queues", "engine", "makespan_s", "ideal_s", "speedup",
+            "fraction_of_ideal", "exposed_comm_s", "gemm_dil", "comm_dil", "gemm_cil", "comm_cil", "cause",
+            "breakdown", "labels", "num_tasks",
+        }  # fmt: skip
+    assert len(balanced.to_frame()) == len(document["results"])
+
+
+def test_without_costs_of_cutting_no_schedule_beats_the_bound_and_ficco_nears_it(mesh):
+    result = compare(
+        get_workload("llama3-405b-tp8-qkv-8k"), mesh, costs=CostModel(mesh, "ideal")
+    )
+    for r in result.results:
+        assert r.makespan_s >= result.ideal_s * (1 - 1e-9)
+        assert r.gemm_dil == pytest.approx(1)
+        assert r.gemm_cil == r.comm_cil == 1
+    best = result.results[0]
+    # 8 chunks leave at most one eighth of the shorter part uncovered
+    uncovered = min(result.gemm_s, result.all_gather_s) / 8
+    assert best.makespan_s <= result.ideal_s + uncovered * 1.01
+
+
+def test_both_engines_share_one_serial_run_to_compare_with(mesh):
+    result = compare(get_workload("llama3-8b-tp8-qkv-8k"), mesh, engines=("dma", "core"))
+    assert {r.engine for r in result.results} == {"dma", "core"}
+    serial = {r.engine: r for r in result.results if r.schedule == "serial"}
+    assert result.serial_s == min(r.makespan_s for r in serial.values())
+    assert max(r.speedup for r in serial.values()) == pytest.approx(1)
+
+
+def test_progress_counts_every_plan(mesh):
+    seen = []
+    small = Workload(name="w", pattern="all_gather_gemm", m=64, n=16, k=16)
+    compare(small, mesh, progress=lambda done, total, name: seen.append((done, total, name)))
+    assert [done for done, _, _ in seen] == list(range(seen[0][1]))
+
+
+def test_machine_without_the_links_is_refused_with_both_gpus_named():
+    small = Workload(name="w", pattern="all_gather_gemm", m=64, n=16, k=16)
+    with pytest.raises(MachineError, match=r"ring_8: no link joins gpu \d to gpu \d"):
+        compare(small, load_machine("ring_8"))
+
+
+def test_pattern_without_schedules_is_refused(mesh):
+    with pytest.raises(ScenarioError, match="all_to_all_gemm"):
+        compare(get_workload("mixtral-8x7b-ep8-gate-up-2k"), mesh)
