@@ -1,5 +1,5 @@
 """Discrete-event simulation of plans on machines."""
 
-from ficco_sim.sim.simulate import communication_only, simulate
+from ficco_sim.sim.engine import communication_only, simulate
 
 __all__ = ["communication_only", "simulate"]

@@ -1,0 +1,7 @@
+"""``python -m ficco_sim.cli``."""
+
+import sys
+
+from ficco_sim.cli import main
+
+sys.exit(main())

@@ -1,0 +1,102 @@
+"""Verbs about plans: plan and check."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ficco_sim.cli.options import (
+    DtypeOption,
+    EngineOption,
+    GatherOption,
+    GemmOption,
+    JsonOption,
+    WorkloadOption,
+)
+from ficco_sim.cli.support import (
+    console,
+    find_plan,
+    knobs_given,
+    write_json,
+    write_text_to,
+)
+from ficco_sim.errors import ScenarioError
+
+
+def plan(
+    schedule: Annotated[str, Parameter(help="Name of a schedule (see: ficco list schedules).")],
+    *,
+    workload: WorkloadOption = None,
+    gemm: GemmOption = None,
+    dtype: DtypeOption = "bf16",
+    num_gpus: int = 8,
+    num_chunks: int | None = None,
+    compute_queues: int | None = None,
+    engine: EngineOption | None = None,
+    gather: GatherOption | None = None,
+    gpu: Annotated[int, Parameter(help="Whose queues to print.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Make a plan; print the queues of one gpu, or write it as JSON for simulate and check."""
+    knobs = knobs_given(num_chunks, compute_queues, engine, gather)
+    made = find_plan(schedule, None, workload, gemm, dtype, num_gpus, knobs)
+    if not 0 <= gpu < num_gpus:
+        raise ScenarioError(f"gpu: {gpu} must be from 0 to {num_gpus - 1}")
+    if json is not None:
+        write_text_to(made.to_json(), json)
+        if json == "-":
+            return
+    out = console()
+    out.print(
+        f"{made.schedule} of {made.workload.name}: {len(made.tasks)} tasks on {num_gpus} gpus; "
+        f"gpu {gpu}:",
+        highlight=False,
+    )
+    queues: dict[str, list[str]] = {}
+    for task in made.tasks:
+        if task.queue.gpu == gpu:
+            queues.setdefault(f"{task.queue.engine} {task.queue.index}", []).append(task.id)
+    for name, ids in sorted(queues.items()):
+        shown = ids if len(ids) <= 10 else [*ids[:8], f"... {len(ids) - 9} more ...", ids[-1]]
+        out.print(f"  {name:10} {' -> '.join(shown)}", highlight=False)
+    if json is not None:
+        out.print(f"wrote {json}", highlight=False)
+
+
+def check(
+    file: Annotated[Path, Parameter(help="A plan file, from: ficco plan --json FILE.")],
+    *,
+    evaluate: Annotated[
+        bool, Parameter(help="Run it in numpy as well, in three random legal orders (small plans).")
+    ] = False,
+    json: JsonOption = None,
+) -> None:
+    """Prove that a plan is legal and computes its workload, without running it."""
+    from ficco_sim import reference
+    from ficco_sim.check import check_plan
+    from ficco_sim.plan import load_plan
+
+    loaded = load_plan(file)
+    check_plan(loaded)
+    orders = 0
+    if evaluate:
+        inputs = reference.make_inputs(loaded, integers=True)
+        for seed in range(3):
+            outputs = reference.evaluate(loaded, inputs, reference.legal_order(loaded, seed))
+            reference.assert_correct(loaded, outputs, inputs, rtol=0.0)
+            orders += 1
+    row = {
+        "schedule": loaded.schedule,
+        "workload": loaded.workload.name,
+        "num_gpus": loaded.num_gpus,
+        "num_tasks": len(loaded.tasks),
+        "fingerprint": loaded.fingerprint,
+        "evaluated_orders": orders,
+    }
+    if not write_json(row, json):
+        numbers = f", numbers exact in {orders} orders" if orders else ""
+        console().print(
+            f"{file}: {loaded.schedule}, {len(loaded.tasks)} tasks on {loaded.num_gpus} gpus: legal "
+            f"and complete{numbers}; fingerprint {loaded.fingerprint[:16]}",
+            highlight=False,
+        )

@@ -1,0 +1,150 @@
+"""Verbs that simulate: compare and simulate."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ficco_sim.cli.options import (
+    DEFAULT_MACHINE,
+    CostsOption,
+    DtypeOption,
+    EngineOption,
+    GatherOption,
+    GemmOption,
+    JsonOption,
+    MachineOption,
+    PlotOption,
+    SubmissionOption,
+    TraceOption,
+    WorkloadOption,
+)
+from ficco_sim.cli.support import (
+    Progress,
+    check_outputs,
+    console,
+    cost_model,
+    find_machine,
+    find_plan,
+    find_workload,
+    knobs_given,
+    link_line,
+    say,
+    write_json,
+    write_run,
+)
+
+
+def compare(
+    *,
+    machine: MachineOption = DEFAULT_MACHINE,
+    workload: WorkloadOption = None,
+    gemm: GemmOption = None,
+    dtype: DtypeOption = "bf16",
+    costs: CostsOption = "profile",
+    submission: SubmissionOption = "graph",
+    engine: Annotated[
+        Literal["dma", "core", "both"], Parameter(help="Who moves data; both doubles the table.")
+    ] = "dma",
+    gather: GatherOption = "direct",
+    every: Annotated[
+        bool, Parameter(help="Show every combination of knobs, not only the best of each schedule.")
+    ] = False,
+    json: JsonOption = None,
+    trace: TraceOption = None,
+    plot: PlotOption = None,
+) -> None:
+    """Compare all schedules of a workload on a machine: the main job."""
+    from ficco_sim import report
+    from ficco_sim.comparison import compare as run
+
+    check_outputs(json, trace, plot)
+    chosen = find_workload(workload, gemm, dtype)
+    place = find_machine(machine)
+    model = cost_model(place, costs, submission)
+    engines = ("dma", "core") if engine == "both" else (engine,)
+    with Progress() as progress:
+        result = run(chosen, place, costs=model, engines=engines, gather=gather, progress=progress)
+    plan, best_trace = result.traces["best"]
+    notes = write_run(plan, best_trace, trace, plot, result.verdict, {
+        "serial": result.serial_s, "ideal": result.ideal_s,
+    })  # fmt: skip
+    if write_json(result.to_plain(), json):
+        return
+    out = console()
+    for line in report.summary_lines(result):
+        out.print(line, highlight=False)
+    rows = result.results if every else report.best_of_each(result.results)
+    out.print(report.results_table(rows))
+    out.print(result.verdict, style="bold", highlight=False)
+    say(out, notes)
+
+
+def simulate(
+    schedule: Annotated[
+        str | None, Parameter(help="Name of a schedule (see: ficco list schedules).")
+    ] = None,
+    *,
+    plan: Annotated[
+        Path | None, Parameter(help="A plan file instead of a schedule and workload.")
+    ] = None,
+    machine: MachineOption = DEFAULT_MACHINE,
+    workload: WorkloadOption = None,
+    gemm: GemmOption = None,
+    dtype: DtypeOption = "bf16",
+    num_chunks: int | None = None,
+    compute_queues: int | None = None,
+    engine: EngineOption | None = None,
+    gather: GatherOption | None = None,
+    costs: CostsOption = "profile",
+    submission: SubmissionOption = "graph",
+    json: JsonOption = None,
+    trace: TraceOption = None,
+    plot: PlotOption = None,
+) -> None:
+    """Simulate one schedule, or a plan from a file.
+
+    Parameters
+    ----------
+    num_chunks
+        Chunks per shard; the number of gpus unless given.
+    compute_queues
+        Queues that unfused GEMMs spread over.
+    """
+    import time
+
+    from ficco_sim import report
+    from ficco_sim.check import check_plan
+    from ficco_sim.comparison import evaluate_plan
+    from ficco_sim.io import to_plain
+
+    check_outputs(json, trace, plot)
+    place = find_machine(machine)
+    model = cost_model(place, costs, submission)
+    knobs = knobs_given(num_chunks, compute_queues, engine, gather)
+    chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs)
+    check_plan(chosen)
+    start_s = time.perf_counter()
+    run, result = evaluate_plan(chosen, place, model)
+    wall_s = time.perf_counter() - start_s
+    marks = {"ideal": result.ideal_s}
+    notes = write_run(chosen, run, trace, plot, "", marks)
+    row = {
+        "machine": place.name,
+        "workload": chosen.workload.name,
+        **to_plain(result),
+        "wall_s": wall_s,
+    }
+    if write_json(row, json):
+        return
+    out = console()
+    out.print(
+        report.results_table([result], title=f"{chosen.workload.name} on {place.name} (simulated)")
+    )
+    busiest = max(run.links, key=lambda load: load.min_busy_s, default=None)
+    out.print(f"{len(chosen.tasks)} tasks, simulated in {wall_s * 1e3:.1f} ms", highlight=False)
+    if busiest is not None:
+        out.print(
+            link_line(busiest.src, busiest.dst, busiest.nbytes, busiest.min_busy_s), highlight=False
+        )
+    say(out, notes)
