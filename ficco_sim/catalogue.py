@@ -9,7 +9,8 @@ from ficco_sim.comparison import COMPARED
 from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.costs.table import predict_gemms
 from ficco_sim.errors import ScenarioError
-from ficco_sim.machine import Machine, Routes, load_machine, named_machines
+from ficco_sim.machine import Machine, load_machine, named_machines
+from ficco_sim.routing import Routes
 from ficco_sim.schedules import SCHEDULES, knobs_of, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.units import format_bytes, format_flops, format_rate
@@ -112,11 +113,11 @@ def copy_cost(num_bytes: int, machine: Machine, engine: str) -> Row:
     if machine.num_gpus < 2:
         raise ScenarioError(f"{machine.name}: a copy between gpus needs two of them")
     cost = CostModel(machine).copy(engine, row_bytes=num_bytes, strided=False)
-    route = [machine.links[i] for i in Routes(machine)(0, 1)]
-    latency_s = sum(link.latency_s for link in route)
-    rate = min(cost.bytes_per_s, *(link.usable_bytes_per_s for link in route))
+    route = Routes(machine)(0, 1)
+    usable = (machine.links[i].usable_bytes_per_s for i in route.links)
+    rate = min(cost.bytes_per_s, *(u / share for u, share in zip(usable, route.shares, strict=True)))
     return {
-        "time_s": cost.setup_s + latency_s + num_bytes / rate + cost.completion_s,
+        "time_s": cost.setup_s + route.latency_s + num_bytes / rate + cost.completion_s,
         "machine": machine.name,
         "engine": engine,
         "bytes": num_bytes,

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
@@ -224,54 +223,6 @@ class Machine:
             for link in self.links
         )
         return replace(self, links=links)
-
-
-class Routes:
-    """Finds the links that a transfer crosses, each pair once.
-
-    Examples
-    --------
-    >>> machine = load_machine("h200_2")
-    >>> [machine.node_name(machine.links[i].dst) for i in Routes(machine)(0, 1)]
-    ['nvswitch', 'gpu 1']
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._direct = {(link.src, link.dst): i for i, link in enumerate(machine.links)}
-        self._known: dict[Pair, tuple[int, ...]] = {}
-
-    def __call__(self, src: int, dst: int) -> tuple[int, ...]:
-        """Indices into ``machine.links``, in order from ``src`` to ``dst``.
-
-        Raises
-        ------
-        MachineError
-            If no link joins the two gpus and the hardware does not route between them.
-        """
-        route = self._known.get((src, dst))
-        if route is None:
-            direct = self._direct.get((src, dst))
-            route = (direct,) if direct is not None else self._path(src, dst)
-            self._known[src, dst] = route
-        return route
-
-    def _path(self, src: int, dst: int) -> tuple[int, ...]:
-        import networkx as nx
-
-        machine = self._machine
-        graph = machine.graph()
-        if not machine.hardware_routing:
-            others = [g for g in range(machine.num_gpus) if g not in (src, dst)]
-            graph.remove_nodes_from(others)
-        try:
-            nodes = nx.shortest_path(graph, src, dst)
-        except (nx.NetworkXNoPath, nx.NodeNotFound):
-            raise MachineError(
-                f"{machine.name}: no link joins gpu {src} to gpu {dst}, and its hardware does not "
-                "route between gpus"
-            ) from None
-        return tuple(self._direct[a, b] for a, b in pairwise(nodes))
 
 
 def data_folder() -> Path:

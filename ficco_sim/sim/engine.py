@@ -15,8 +15,9 @@ from simpy import Environment, Event
 
 from ficco_sim.costs import CostModel, GemmCost, gemm_shape
 from ficco_sim.errors import ScenarioError, SimulationError
-from ficco_sim.machine import Machine, Routes
+from ficco_sim.machine import Machine
 from ficco_sim.plan import Gemm, LocalCopy, Plan, PlanIndex, Queue, Transfer, buffer_bytes
+from ficco_sim.routing import Routes
 from ficco_sim.sim.activity import Settler
 from ficco_sim.sim.compute import ComputeUnits, Kernel
 from ficco_sim.sim.flows import Flow, FlowNetwork
@@ -142,7 +143,7 @@ class _Run:
         self.end_s: list[float | None] = [None] * num_tasks
         self.lost_s = [0.0] * num_tasks
         self.submitted_s = self._submission_times()
-        self.link_bytes = [0] * len(machine.links)
+        self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
         self._gemm_known: dict[Any, tuple[GemmCost, float, float]] = {}
 
@@ -215,10 +216,7 @@ class _Run:
         cost = self.costs.copy(task.queue.engine, row_bytes=num_cols * element_bytes, strided=strided)
         self.emulated = self.emulated or cost.emulated
         route = self.routes(src.gpu, dst.gpu)
-        links = self.machine.links
-        before_s = cost.setup_s
-        for r in route:
-            before_s += links[r].latency_s
+        before_s = cost.setup_s + route.latency_s
         if before_s > 0.0:
             yield env.timeout(before_s)
         nbytes = num_rows * num_cols * element_bytes
@@ -228,14 +226,15 @@ class _Run:
             now_s=env.now,
             src=src.gpu,
             dst=dst.gpu,
-            route=route,
+            route=route.links,
+            shares=route.shares,
             cap=cost.bytes_per_s,
             core=not uses_pool,
         )
         self.network.start(flow)
         yield flow.done
-        for r in route:
-            self.link_bytes[r] += nbytes
+        for r, share in zip(route.links, route.shares, strict=True):
+            self.link_bytes[r] += nbytes * share
         self.lost_s[i] = flow.lost_s
         if cost.completion_s > 0.0:
             yield env.timeout(cost.completion_s)
@@ -340,7 +339,7 @@ class _Run:
             LinkLoad(
                 src=machine.node_name(link.src),
                 dst=machine.node_name(link.dst),
-                nbytes=nbytes,
+                nbytes=round(nbytes),
                 min_busy_s=nbytes / link.usable_bytes_per_s,
             )
             for link, nbytes in zip(machine.links, self.link_bytes, strict=True)

@@ -7,6 +7,7 @@ __all__ = ["max_min_rates"]
 
 def max_min_rates(
     routes: Sequence[tuple[int, ...]],
+    shares: Sequence[tuple[float, ...]],
     caps: Sequence[float],
     capacity: Mapping[int, float] | Sequence[float],
 ) -> list[float]:
@@ -15,7 +16,9 @@ def max_min_rates(
     Parameters
     ----------
     routes
-        For each flow the resources that it crosses, each at its full rate.
+        For each flow the resources that it crosses.
+    shares
+        For each flow the part of its rate that each of them carries, more than 0 and at most 1.
     caps
         The most each flow can use, in the unit of the rates; may be infinite if its route is not
         empty.
@@ -29,20 +32,23 @@ def max_min_rates(
 
     Examples
     --------
-    >>> max_min_rates([(0,), (0,), (0, 1)], [9.0, 9.0, 9.0], {0: 6.0, 1: 1.0})
+    >>> routes, shares = [(0,), (0,), (0, 1)], [(1.0,), (1.0,), (1.0, 1.0)]
+    >>> max_min_rates(routes, shares, [9.0, 9.0, 9.0], {0: 6.0, 1: 1.0})
     [2.5, 2.5, 1.0]
     """
     rates = [0.0] * len(routes)
     users: dict[int, list[int]] = {}
+    weight: dict[int, float] = {}
     for flow, route in enumerate(routes):
-        for resource in route:
+        for resource, part in zip(route, shares[flow], strict=True):
             users.setdefault(resource, []).append(flow)
+            weight[resource] = weight.get(resource, 0.0) + part
     left = {resource: capacity[resource] for resource in users}
     count = {resource: len(flows) for resource, flows in users.items()}
     open_flows = dict.fromkeys(range(len(routes)))
     while open_flows:
         share, tightest = min(
-            ((left[r] / count[r], r) for r in users if count[r]), default=(float("inf"), -1)
+            ((left[r] / weight[r], r) for r in users if count[r]), default=(float("inf"), -1)
         )
         capped = [flow for flow in open_flows if caps[flow] <= share]
         if capped:
@@ -56,7 +62,8 @@ def max_min_rates(
         for flow in fixed:
             rates[flow] = rate
             del open_flows[flow]
-            for resource in routes[flow]:
-                left[resource] = max(left[resource] - rate, 0.0)
+            for resource, part in zip(routes[flow], shares[flow], strict=True):
+                left[resource] = max(left[resource] - rate * part, 0.0)
+                weight[resource] -= part
                 count[resource] -= 1
     return rates

@@ -15,7 +15,7 @@ MAX_KNOWN = 20_000
 class Flow(Activity):
     """The bytes of one transfer on their route."""
 
-    __slots__ = ("cap", "core", "dst", "route", "src")
+    __slots__ = ("cap", "core", "dst", "route", "shares", "src")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class Flow(Activity):
         src: int,
         dst: int,
         route: tuple[int, ...],
+        shares: tuple[float, ...],
         cap: float,
         core: bool,
     ) -> None:
@@ -33,6 +34,7 @@ class Flow(Activity):
         self.src = src
         self.dst = dst
         self.route = route
+        self.shares = shares
         self.cap = cap
         self.core = core
 
@@ -73,12 +75,15 @@ class FlowNetwork:
         self._into: list[dict[Flow, None]] = [{} for _ in range(machine.num_gpus)]
         self._out_of: list[dict[Flow, None]] = [{} for _ in range(machine.num_gpus)]
         self._dirty: dict[int, None] = {}
-        self._known: dict[tuple[tuple[tuple[int, ...], float], ...], list[float]] = {}
+        self._known: dict[
+            tuple[tuple[tuple[int, ...], tuple[float, ...], float], ...], list[float]
+        ] = {}
 
     def start(self, flow: Flow) -> None:
         """Put a flow on its route."""
         if flow.core:
             flow.route = (*flow.route, self.num_links + flow.dst)
+            flow.shares = (*flow.shares, 1.0)
         for resource in flow.route:
             self._users[resource][flow] = None
             self._dirty[resource] = None
@@ -161,15 +166,17 @@ class FlowNetwork:
     def _rates(self, flows: dict[Flow, None], capacity: list[float], *, slowed: bool) -> list[float]:
         if len(flows) == 1:
             flow = next(iter(flows))
-            return [min(flow.cap, *(capacity[r] for r in flow.route))]
+            parts = zip(flow.route, flow.shares, strict=True)
+            return [min(flow.cap, *(capacity[r] / part for r, part in parts))]
         routes = [flow.route for flow in flows]
+        shares = [flow.shares for flow in flows]
         caps = [flow.cap for flow in flows]
         if slowed:
-            return max_min_rates(routes, caps, capacity)
-        key = tuple(zip(routes, caps, strict=True))
+            return max_min_rates(routes, shares, caps, capacity)
+        key = tuple(zip(routes, shares, caps, strict=True))
         rates = self._known.get(key)
         if rates is None:
             if len(self._known) > MAX_KNOWN:
                 self._known.clear()
-            rates = self._known[key] = max_min_rates(routes, caps, capacity)
+            rates = self._known[key] = max_min_rates(routes, shares, caps, capacity)
         return rates
