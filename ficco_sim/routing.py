@@ -72,7 +72,7 @@ class Routes:
         if not machine.hardware_routing:  # switches pass on, gpus do not
             graph.remove_nodes_from(g for g in range(machine.num_gpus) if g not in (src, dst))
         try:
-            length = nx.shortest_path_length(graph, src, dst)
+            length = int(nx.shortest_path_length(graph, src, dst))
         except (nx.NetworkXNoPath, nx.NodeNotFound):
             raise MachineError(
                 f"{machine.name}: no link joins gpu {src} to gpu {dst}, and its hardware does not "

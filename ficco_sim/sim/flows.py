@@ -1,6 +1,6 @@
 """Bytes on the way: flows share links max-min fairly, and core-driven ones a copy kernel's rate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from simpy import Event
 
@@ -75,9 +75,7 @@ class FlowNetwork:
         self._into: list[dict[Flow, None]] = [{} for _ in range(machine.num_gpus)]
         self._out_of: list[dict[Flow, None]] = [{} for _ in range(machine.num_gpus)]
         self._dirty: dict[int, None] = {}
-        self._known: dict[
-            tuple[tuple[tuple[int, ...], tuple[float, ...], float], ...], list[float]
-        ] = {}
+        self._known: dict[Hashable, list[float]] = {}
 
     def start(self, flow: Flow) -> None:
         """Put a flow on its route."""
@@ -153,8 +151,8 @@ class FlowNetwork:
                         if other not in seen:
                             seen.add(other)
                             frontier.append(other)
-        alone = self._rates(flows, self._alone_capacity, slowed=False)
-        rates = self._rates(flows, self._capacity, slowed=True) if slowed else alone
+        alone = self._rates(flows, frontier, self._alone_capacity)
+        rates = self._rates(flows, frontier, self._capacity) if slowed else alone
         for flow, rate, alone_rate in zip(flows, rates, alone, strict=True):
             if rate != flow.rate:
                 self._traffic_changed(flow.dst)
@@ -163,20 +161,22 @@ class FlowNetwork:
             # a slowed neighbour may leave a flow more than it would have alone
             self._settler.set_rate(flow, rate, max(rate, alone_rate))
 
-    def _rates(self, flows: dict[Flow, None], capacity: list[float], *, slowed: bool) -> list[float]:
+    def _rates(
+        self, flows: dict[Flow, None], resources: list[int], capacity: list[float]
+    ) -> list[float]:
+        """Fair rates of the flows of a component; plans repeat themselves, so they are kept."""
         if len(flows) == 1:
             flow = next(iter(flows))
             parts = zip(flow.route, flow.shares, strict=True)
             return [min(flow.cap, *(capacity[r] / part for r, part in parts))]
-        routes = [flow.route for flow in flows]
-        shares = [flow.shares for flow in flows]
-        caps = [flow.cap for flow in flows]
-        if slowed:
-            return max_min_rates(routes, shares, caps, capacity)
-        key = tuple(zip(routes, shares, caps, strict=True))
+        key = (
+            tuple((flow.route, flow.shares, flow.cap) for flow in flows),
+            tuple(capacity[r] for r in resources if r >= self.num_links),
+        )
         rates = self._known.get(key)
         if rates is None:
             if len(self._known) > MAX_KNOWN:
                 self._known.clear()
+            routes, shares, caps = zip(*key[0], strict=True)
             rates = self._known[key] = max_min_rates(routes, shares, caps, capacity)
         return rates
