@@ -10,6 +10,7 @@ from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
 from ficco_sim.plan import Gemm, Plan, Transfer
+from ficco_sim.routing import relay
 from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.trace import Trace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Result", "compare", "evaluate_plan"]
 
 COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
+RELAY_PIECES = 8
 WORTH_IT = 1.01  # gains below this are not called a gain
 
 
@@ -140,7 +142,7 @@ def compare(
     for done, (name, knobs) in enumerate(grid):
         if progress is not None:
             progress(done, len(grid), name)
-        plan = make_plan(name, workload, machine.num_gpus, knobs)
+        plan = runner.plan(name, knobs)
         if len(plan.tasks) <= MAX_CHECKED_TASKS:
             check_plan(plan)
         trace = simulate(plan, machine, runner.costs)
@@ -176,12 +178,12 @@ def compare(
 def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace, Result]:
     """Simulate one plan and its serial counterpart, and derive its metrics."""
     runner = _Runner(plan.workload, machine, costs)
+    plan = relay(plan, machine, pieces=_pieces(plan))
     trace = simulate(plan, machine, costs)
     serial_s = trace.makespan_s
     if plan.workload.pattern == "all_gather_gemm":
         knobs = {"engine": _engine(plan)}
-        serial = make_plan("serial", plan.workload, machine.num_gpus, knobs)
-        serial_s = runner.serial_makespan_s(serial)
+        serial_s = simulate(runner.plan("serial", knobs), machine, costs).makespan_s
     metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
     return trace, _result(plan, trace, metrics)
 
@@ -196,13 +198,18 @@ class _Runner:
         self._no_commands = CostModel(machine, "ideal")
         self._known: dict[Any, tuple[float, float]] = {}
 
+    def plan(self, schedule: str, knobs: dict[str, Any]) -> Plan:
+        """A schedule's plan for this machine, relayed where no link joins two gpus."""
+        plan = make_plan(schedule, self.workload, self.machine.num_gpus, knobs)
+        return relay(plan, self.machine, pieces=_pieces(plan))
+
     def alone(self, plan: Plan) -> Alone:
         """Times of a plan's parts without overlap."""
         parts_s, bytes_s = self._communication_s(plan)
         whole_s = parts_s
         if plan.schedule != "serial" and plan.workload.pattern == "all_gather_gemm":
             knobs = {"engine": _engine(plan)}
-            serial = make_plan("serial", self.workload, self.machine.num_gpus, knobs)
+            serial = self.plan("serial", knobs)
             whole_s = self._communication_s(serial)[0]
         computes = any(isinstance(task, Gemm) for task in plan.tasks)
         return Alone(
@@ -212,10 +219,6 @@ class _Runner:
             comm_parts_s=parts_s,
             comm_bytes_s=bytes_s,
         )
-
-    def serial_makespan_s(self, serial: Plan) -> float:
-        """Makespan of the serial schedule."""
-        return simulate(serial, self.machine, self.costs).makespan_s
 
     def _gemm_parts_s(self, plan: Plan) -> float:
         sums: dict[int, float] = {}
@@ -261,6 +264,11 @@ def _grid(num_gpus: int, engines: Sequence[str], gather: str) -> Iterator[tuple[
                 for queues in (1, 4) if "-unfused-" in name else (1,):
                     knobs = {"num_chunks": num_chunks, "compute_queues": queues, "engine": engine}
                     yield name, knobs | {"gather": gather}
+
+
+def _pieces(plan: Plan) -> int:
+    """Pieces for forwarding: what a schedule has not cut itself is cut, or each hop waits for it."""
+    return 1 if plan.schedule in FICCO else RELAY_PIECES
 
 
 def _engine(plan: Plan) -> str:

@@ -5,6 +5,7 @@ The only file that imports pydantic and the YAML parser. It knows no domain type
 
 import contextlib
 import dataclasses
+import io as text_io
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from ficco_sim.errors import FileError
 __all__ = [
     "decode",
     "dump_json",
+    "dump_yaml",
     "load",
     "parse_json",
     "parse_yaml",
@@ -109,6 +111,54 @@ def to_plain(obj: Any) -> Any:
 def dump_json(obj: Any, *, indent: int | None = 1) -> str:
     """Serialise dataclasses or plain data to JSON text; not-a-number is refused."""
     return json.dumps(to_plain(obj), indent=indent, allow_nan=False) + "\n"
+
+
+def dump_yaml(obj: Any) -> str:
+    """Serialise dataclasses or plain data to YAML text that reads back equal.
+
+    Keys whose value is None are left out. Innermost mappings and lists take one line each, and
+    numbers such as 64.0e+9 are written so that YAML 1.1 readers take them for numbers as well.
+
+    Examples
+    --------
+    >>> print(dump_yaml({"rate": 64e9, "links": [{"src": 0, "dst": 1}]}), end="")
+    rate: 64.0e+9
+    links:
+    - {src: 0, dst: 1}
+    """
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    flow_style: Any = None  # only what holds nothing but scalars takes one line
+    yaml.default_flow_style = flow_style
+    yaml.width = 4096
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.representer.add_representer(
+        float, lambda r, value: r.represent_scalar("tag:yaml.org,2002:float", _float_text(value))
+    )
+    stream = text_io.StringIO()
+    yaml.dump(_without_none(to_plain(obj)), stream)
+    return stream.getvalue()
+
+
+def _float_text(value: float) -> str:
+    """The shortest form with an exponent that is a multiple of 3, else what Python writes."""
+    if not math.isfinite(value):
+        raise FileError(f"{value} is not a finite number and cannot be written")
+    text = repr(value)
+    if 1e-30 < abs(value) < 1e30:
+        power = math.floor(math.log10(abs(value)) / 3) * 3
+        mantissa = f"{value / 10.0**power:.12g}"
+        engineering = f"{mantissa if '.' in mantissa else mantissa + '.0'}e{power:+d}"
+        if power and float(engineering) == value:
+            return engineering
+    return text if "." in text else text.replace("e", ".0e")
+
+
+def _without_none(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_none(value) for key, value in node.items() if value is not None}
+    return [_without_none(item) for item in node] if isinstance(node, list) else node
 
 
 def write_text(path: Path, text: str) -> None:

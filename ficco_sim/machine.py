@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ficco_sim import io
 from ficco_sim.errors import MachineError
+from ficco_sim.families import MAX_GPUS, Family, Pair, family_pairs
 from ficco_sim.profile import Gpu, GpuFile, Profile, check_numbers
 
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ __all__ = [
     "named_machines",
 ]
 
-Family: TypeAlias = Literal["full_mesh", "ring", "torus", "switch", "links"]
-Pair: TypeAlias = tuple[int, int]
-
 STRICT = {"extra": "forbid", "strict": True}
-MAX_GPUS = 1024
 MAX_LINKS = 1_100_000
 
 
@@ -45,6 +42,8 @@ class Link:
         What protocol and encoding leave of it; the simulator uses this one.
     latency_s
         Time of the first byte over the link.
+    width
+        Physical links that make up this one; the bandwidth is that of all together.
     """
 
     src: int
@@ -52,11 +51,16 @@ class Link:
     bandwidth_bytes_per_s: float
     usable_bytes_per_s: float
     latency_s: float
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEntry:
-    """A link in a file; ``src`` and ``dst`` are gpu numbers or names of switches."""
+    """A link in a file; ``src`` and ``dst`` are gpu numbers or names of switches.
+
+    ``width`` is the number of physical links that the bandwidth is the sum of. Entries between the
+    same two nodes are parallel links: they count as one link with the sum of their bandwidths.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     src: int | str
@@ -65,6 +69,7 @@ class LinkEntry:
     latency_s: float
     usable_bytes_per_s: float | None = None
     both_ways: bool = True
+    width: int = 1
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("src", "dst", "latency_s"))
@@ -79,8 +84,9 @@ class Topology:
     ----------
     family
         ``full_mesh``: a link from every gpu to every other. ``ring``: to the next and (if
-        ``both_ways``) the previous. ``torus``: neighbours along each of ``extents``. ``switch``: one
-        port to and one from a switch per gpu, so all peers share it. ``links``: as listed.
+        ``both_ways``) the previous. ``torus``: neighbours along each of ``extents``. ``hypercube``:
+        gpus whose numbers differ in one bit. ``switch``: one port to and one from a switch per gpu,
+        so all peers share it. ``links``: as listed.
     bandwidth_bytes_per_s, usable_bytes_per_s, latency_s
         Of each link or port, per direction; usable is the bandwidth unless given.
     """
@@ -113,8 +119,8 @@ class Topology:
         _check_usable(self.bandwidth_bytes_per_s, self.usable_bytes_per_s)
         if (self.extents is not None) != (self.family == "torus"):
             raise MachineError("extents: needed for the family torus and for no other")
-        if self.extents is not None and not all(e >= 1 for e in self.extents):
-            raise MachineError(f"extents: {list(self.extents)} must be 1 or more each")
+        if self.extents is not None and not all(1 <= e <= MAX_GPUS for e in self.extents):
+            raise MachineError(f"extents: {list(self.extents)} must be from 1 to {MAX_GPUS} each")
 
 
 def _check_usable(bandwidth: float, usable: float | None) -> None:
@@ -294,20 +300,13 @@ def _load_gpu(name: str, where: str) -> GpuFile:
 
 def _make_links(topology: Topology, num_gpus: int) -> tuple[tuple[str, ...], tuple[Link, ...]]:
     if topology.family == "links":
-        return topology.switches, tuple(_listed_links(topology, num_gpus))
+        return topology.switches, _merged(topology, num_gpus)
     bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
     assert bandwidth is not None
     assert latency_s is not None
-    switches: tuple[str, ...] = ()
-    pairs: list[Pair]
-    if topology.family == "full_mesh":
-        pairs = [(i, j) for i in range(num_gpus) for j in range(num_gpus) if i != j]
-    elif topology.family == "switch":
-        switches = ("nvswitch",)
-        pairs = [p for i in range(num_gpus) for p in ((i, num_gpus), (num_gpus, i))]
-    else:
-        extents = (num_gpus,) if topology.extents is None else topology.extents
-        pairs = _torus_pairs(extents, num_gpus, both_ways=topology.both_ways)
+    switches, pairs = family_pairs(
+        topology.family, num_gpus, topology.extents, both_ways=topology.both_ways
+    )
     links = tuple(
         Link(
             src=src,
@@ -321,24 +320,31 @@ def _make_links(topology: Topology, num_gpus: int) -> tuple[tuple[str, ...], tup
     return switches, links
 
 
-def _torus_pairs(extents: tuple[int, ...], num_gpus: int, *, both_ways: bool) -> list[Pair]:
-    """Neighbours along each dimension; with 2 along a dimension both are the same gpu."""
-    size = 1
-    for extent in extents:
-        size *= extent
-    if size != num_gpus:
-        raise MachineError(f"extents: {list(extents)} make {size} gpus, num_gpus is {num_gpus}")
-    pairs: dict[Pair, None] = {}
-    stride = 1
-    for extent in reversed(extents):
-        for i in range(num_gpus):
-            at = i // stride % extent
-            for step in (1, -1) if both_ways else (1,):
-                j = i + ((at + step) % extent - at) * stride
-                if j != i:
-                    pairs[i, j] = None
-        stride *= extent
-    return list(pairs)
+def _merged(topology: Topology, num_gpus: int) -> tuple[Link, ...]:
+    """The listed links, parallel ones made one: bytes spread over them as over one of their sum."""
+    links: dict[Pair, Link] = {}
+    for link in _listed_links(topology, num_gpus):
+        pair = (link.src, link.dst)
+        other = links.get(pair)
+        if other is None:
+            links[pair] = link
+            continue
+        if other.latency_s != link.latency_s:
+            src, dst = (
+                f"gpu {node}" if node < num_gpus else topology.switches[node - num_gpus]
+                for node in pair
+            )
+            raise MachineError(
+                f"links: parallel links {src} -> {dst} have latencies {other.latency_s:g} s and "
+                f"{link.latency_s:g} s; they must be equal"
+            )
+        links[pair] = replace(
+            other,
+            bandwidth_bytes_per_s=other.bandwidth_bytes_per_s + link.bandwidth_bytes_per_s,
+            usable_bytes_per_s=other.usable_bytes_per_s + link.usable_bytes_per_s,
+            width=other.width + link.width,
+        )
+    return tuple(links.values())
 
 
 def _listed_links(topology: Topology, num_gpus: int) -> Iterator[Link]:
@@ -370,6 +376,7 @@ def _listed_links(topology: Topology, num_gpus: int) -> Iterator[Link]:
             bandwidth_bytes_per_s=entry.bandwidth_bytes_per_s,
             usable_bytes_per_s=entry.usable_bytes_per_s or entry.bandwidth_bytes_per_s,
             latency_s=entry.latency_s,
+            width=entry.width,
         )
         yield link
         if entry.both_ways:
