@@ -10,7 +10,7 @@ from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.costs.table import predict_gemms
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine, load_machine, named_machines
-from ficco_sim.routing import Routes
+from ficco_sim.routing import Routes, relay
 from ficco_sim.schedules import SCHEDULES, knobs_of, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.units import format_bytes, format_flops, format_rate
@@ -25,7 +25,11 @@ Row = dict[str, Any]
 def schedules() -> list[Row]:
     """Every schedule with its knobs."""
     return [
-        {"name": name, "knobs": list(knobs_of(name)), "compared": name in COMPARED}
+        {
+            "name": name,
+            "knobs": list(knobs_of(name)),
+            "compared_for": [pattern for pattern, names in COMPARED.items() if name in names],
+        }
         for name in SCHEDULES
     ]
 
@@ -54,15 +58,15 @@ def machines() -> list[Row]:
 def workloads(machine: Machine) -> list[Row]:
     """Every named workload, with the ratio of GEMM to communication on a machine.
 
-    The ratio is that of the uncut GEMM alone to the all-gather alone; None for patterns that have no
-    schedules yet.
+    The ratio is that of the uncut GEMM alone to the communication alone; None where a workload is for
+    another number of gpus.
     """
     costs = CostModel(machine)
     rows = []
     for workload in named_workloads().values():
         ratio = None
-        if workload.pattern == "all_gather_gemm":
-            serial = make_plan("serial", workload, machine.num_gpus)
+        if workload.pattern in COMPARED and _fits(workload, machine):
+            serial = relay(make_plan("serial", workload, machine.num_gpus), machine, pieces=8)
             gathered_s = simulate(communication_only(serial), machine, costs).makespan_s
             ratio = costs.whole_gemm(workload).time_s / gathered_s if gathered_s > 0 else None
         rows.append(
@@ -84,6 +88,10 @@ def workloads(machine: Machine) -> list[Row]:
             }
         )
     return rows
+
+
+def _fits(workload: Workload, machine: Machine) -> bool:
+    return workload.tokens is None or len(workload.tokens) == machine.num_gpus
 
 
 def gemm_cost(workload: Workload, machine: Machine, compute_units: int | None) -> Row:
@@ -148,10 +156,10 @@ def table(what: str, rows: list[Row], machine: str) -> "Table":
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if what == "schedules":
-        for name in ("schedule", "knobs", "in compare"):
+        for name in ("schedule", "knobs", "compared for"):
             made.add_column(name)
         for row in rows:
-            made.add_row(row["name"], ", ".join(row["knobs"]), "yes" if row["compared"] else "no")
+            made.add_row(row["name"], ", ".join(row["knobs"]), ", ".join(row["compared_for"]))
     elif what == "machines":
         for name in ("machine", "gpus", "gpu", "family", "links", "per link", "usable egress", "what"):
             made.add_column(name, justify="right" if name in ("gpus", "links") else "left")
@@ -170,7 +178,7 @@ def table(what: str, rows: list[Row], machine: str) -> "Table":
         for name in ("workload", "M", "N", "K"):
             made.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
         made.add_column("dtype")
-        made.caption = f"GEMM/comm: time of the whole GEMM over that of the all-gather, on {machine}"
+        made.caption = f"GEMM/comm: time of the whole GEMM over that of the communication, on {machine}"
         made.caption_justify = "left"
         for name in ("FLOP", "gathered", "GEMM/comm"):
             made.add_column(name, justify="right")

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Result", "compare", "evaluate_plan"]
 
-COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
+COMPARED: dict[str, tuple[str, ...]] = {
+    "all_gather_gemm": ("serial", "shard-p2p", "shard-ring", *FICCO),
+    "all_to_all_gemm": ("serial", "shard-p2p", *FICCO),
+}
+COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
 RELAY_PIECES = 8
 WORTH_IT = 1.01  # gains below this are not called a gain
 
@@ -64,8 +68,8 @@ class Comparison:
 
     Parameters
     ----------
-    gemm_s, all_gather_s
-        Each whole and alone; ``ideal_s`` is the larger one.
+    gemm_s, comm_s
+        The whole GEMM and the whole communication, each alone; ``ideal_s`` is the larger one.
     verdict
         One sentence: does overlap pay here, and why.
     traces
@@ -77,7 +81,7 @@ class Comparison:
     costs: CostKind
     submission: Submission
     gemm_s: float
-    all_gather_s: float
+    comm_s: float
     ideal_s: float
     serial_s: float
     best: str
@@ -128,13 +132,13 @@ def compare(
     FiccoError
         If the workload has no schedules yet, or the machine lacks links that they need.
     """
-    if workload.pattern != "all_gather_gemm":
+    if workload.pattern not in COMPARED:
         raise ScenarioError(
-            f"workload {workload.name!r}: compare has no schedules for {workload.pattern} yet, "
-            "only for all_gather_gemm"
+            f"workload {workload.name!r}: nothing to compare for the pattern {workload.pattern}, only "
+            f"for {' and '.join(COMPARED)}"
         )
     runner = _Runner(workload, machine, costs or CostModel(machine))
-    grid = list(_grid(machine.num_gpus, engines, gather))
+    grid = list(_grid(COMPARED[workload.pattern], machine.num_gpus, engines, gather))
     results: list[Result] = []
     traces: dict[str, tuple[Plan, Trace]] = {}
     best_s = float("inf")
@@ -165,11 +169,11 @@ def compare(
         costs=runner.costs.kind,
         submission=runner.costs.submission,
         gemm_s=alone.gemm_whole_s,
-        all_gather_s=alone.comm_whole_s,
+        comm_s=alone.comm_whole_s,
         ideal_s=alone.ideal_s,
         serial_s=serial_s,
         best=results[0].schedule,
-        verdict=_verdict(results, alone, serial_s),
+        verdict=_verdict(results, alone, serial_s, COMM_NAMES[workload.pattern]),
         results=tuple(results),
         traces=traces,
     )
@@ -181,7 +185,7 @@ def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace
     plan = relay(plan, machine, pieces=_pieces(plan))
     trace = simulate(plan, machine, costs)
     serial_s = trace.makespan_s
-    if plan.workload.pattern == "all_gather_gemm":
+    if plan.workload.pattern in COMPARED:
         knobs = {"engine": _engine(plan)}
         serial_s = simulate(runner.plan("serial", knobs), machine, costs).makespan_s
     metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
@@ -207,7 +211,7 @@ class _Runner:
         """Times of a plan's parts without overlap."""
         parts_s, bytes_s = self._communication_s(plan)
         whole_s = parts_s
-        if plan.schedule != "serial" and plan.workload.pattern == "all_gather_gemm":
+        if plan.schedule != "serial" and plan.workload.pattern in COMPARED:
             knobs = {"engine": _engine(plan)}
             serial = self.plan("serial", knobs)
             whole_s = self._communication_s(serial)[0]
@@ -253,9 +257,11 @@ class _Runner:
         return known
 
 
-def _grid(num_gpus: int, engines: Sequence[str], gather: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _grid(
+    schedules: Sequence[str], num_gpus: int, engines: Sequence[str], gather: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Schedules and knobs to try; serial first."""
-    for name in COMPARED:
+    for name in schedules:
         for engine in engines:
             if name not in FICCO:
                 yield name, {"engine": engine}
@@ -313,13 +319,12 @@ _HELD_BACK: dict[Cause, str] = {
 }
 
 
-def _verdict(results: Sequence[Result], alone: Alone, serial_s: float) -> str:
+def _verdict(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -> str:
     """Does overlap pay here, and why."""
     best = next(r for r in results if r.schedule != "serial")
     most = serial_s / alone.ideal_s if alone.ideal_s > 0 else 1.0
-    share = (
-        f"GEMM {format_seconds(alone.gemm_whole_s)}, all-gather {format_seconds(alone.comm_whole_s)}"
-    )
+    gemm, comm_time = format_seconds(alone.gemm_whole_s), format_seconds(alone.comm_whole_s)
+    share = f"GEMM {gemm}, {comm} {comm_time}"
     if best.speedup < WORTH_IT:
         return (
             f"Overlap does not pay here ({share}): perfect overlap could gain {most:.2f}x, but the "

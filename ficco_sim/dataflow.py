@@ -20,7 +20,8 @@ class _Value:
     """What a rectangle holds: element (r, c) of the buffer is element (r + down, c + right) of it.
 
     ``matrix`` is the name of an input, or ``"product"``; ``gpu`` is the owner of an input that each
-    gpu has for itself, and of the B in a product; ``k`` are the summed intervals of a product.
+    gpu has for itself, and of the B in a product; ``left`` is matrix and owner of the other factor of
+    a product, ``k`` its summed intervals.
     """
 
     matrix: str
@@ -28,6 +29,7 @@ class _Value:
     down: int
     right: int
     k: tuple[Interval, ...] = ()
+    left: tuple[str, int] = ("", -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,11 @@ def find_wrong_data(plan: Plan, ordered: Sequence[Task]) -> Iterator[Finding]:
                     yield fault
                     return
     for region in plan.outputs:
-        wanted = _wanted(plan, region, shared)
-        for piece in _get(store, region):
+        for piece, wanted in (
+            (piece, wanted)
+            for rows, wanted in _wanted(plan, region, shared)
+            for piece in _get(store, replace(region, rows=rows))
+        ):
             if piece.value != wanted:
                 yield (
                     (piece.task,) if piece.task else (),
@@ -86,15 +91,31 @@ def find_wrong_data(plan: Plan, ordered: Sequence[Task]) -> Iterator[Finding]:
                 )
 
 
+OWN = frozenset({"b", "send"})  # inputs that each gpu has for itself
+
+
 def _inputs_shared_by_gpus(plan: Plan) -> set[str]:
-    """Inputs that are one matrix over all gpus; B is each gpu's own."""
-    return {region.buffer for region in plan.inputs} - {"b"}
+    """Inputs that are one matrix over all gpus."""
+    return {region.buffer for region in plan.inputs} - OWN
 
 
-def _wanted(plan: Plan, region: Region, shared: set[str]) -> _Value:
+def _wanted(plan: Plan, region: Region, shared: set[str]) -> Iterator[tuple[Interval, _Value]]:
+    """What the rows of an output must hold."""
     if region.buffer in shared:
-        return _Value(region.buffer, -1, 0, 0)
-    return _Value("product", region.gpu, 0, 0, ((0, plan.workload.k),))
+        yield region.rows, _Value(region.buffer, -1, 0, 0)
+        return
+    gpu, k = region.gpu, ((0, plan.workload.k),)
+    tokens = plan.workload.tokens
+    if tokens is None:
+        yield region.rows, _Value("product", gpu, 0, 0, k, ("a", -1))
+        return
+    at = 0
+    for src, row in enumerate(tokens):
+        rows = (at, at + row[gpu])
+        if rows[0] < rows[1]:
+            down = sum(row[:gpu]) - at
+            yield rows, _Value("product", gpu, down, 0, k, ("send", src))
+        at = rows[1]
 
 
 def _say(piece: _Piece, value: _Value) -> str:
@@ -103,7 +124,9 @@ def _say(piece: _Piece, value: _Value) -> str:
     if value.matrix != "product":
         return f"{value.matrix}[{rows[0]}:{rows[1]}, {cols[0]}:{cols[1]}]"
     k = ", ".join(f"{lo}:{hi}" for lo, hi in value.k)
-    return f"a[{rows[0]}:{rows[1]}] @ b(gpu {value.gpu})[:, {cols[0]}:{cols[1]}] over k in {k}"
+    name, owner = value.left
+    left = name if owner < 0 else f"{name}(gpu {owner})"
+    return f"{left}[{rows[0]}:{rows[1]}] @ b(gpu {value.gpu})[:, {cols[0]}:{cols[1]}] over k in {k}"
 
 
 def _get(store: Store, region: Region) -> list[_Piece]:
@@ -172,7 +195,7 @@ def _multiply(store: Store, task: Gemm) -> Finding | None:
             # a row's columns may come in several pieces as long as they continue each other
             k = (piece.cols[0] + piece.value.right, piece.cols[1] + piece.value.right)
             wanted_k = (k_of_b[0] + piece.cols[0] - a.cols[0], k_of_b[0] + piece.cols[1] - a.cols[0])
-            if piece.value.matrix != "a" or k != wanted_k:
+            if piece.value.matrix not in ("a", "send") or k != wanted_k:
                 return (
                     (piece.task, task.id) if piece.task else (task.id,),
                     f"task {task.id} multiplies {_say(piece, piece.value)}, put there by task "
@@ -181,7 +204,8 @@ def _multiply(store: Store, task: Gemm) -> Finding | None:
             down = c.rows[0] - a.rows[0]
             rows = (piece.rows[0] + down, piece.rows[1] + down)
             right = task.b.cols[0] + b_value.right - c.cols[0]
-            value = _Value("product", b_value.gpu, piece.value.down - down, right, (k,))
+            left = (piece.value.matrix, piece.value.gpu)
+            value = _Value("product", b_value.gpu, piece.value.down - down, right, (k,), left)
             products.append((rows, c.cols, value))
         merged, fault = _merge_k(products, task)
         if fault:

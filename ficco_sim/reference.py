@@ -18,6 +18,7 @@ Arrays = dict[tuple[int, str], NDArray[np.float64]]
 """Matrices by gpu and buffer name."""
 
 MAX_ELEMENTS = 2**28
+OWN = ("b", "send")  # inputs that each gpu has for itself
 
 
 def make_inputs(plan: Plan, seed: int = 0, *, integers: bool = False) -> Arrays:
@@ -34,7 +35,7 @@ def make_inputs(plan: Plan, seed: int = 0, *, integers: bool = False) -> Arrays:
     -------
     Arrays
         The buffers that hold inputs, NaN outside the input regions. Matrices that the gpus share
-        (all but ``b``) have the same values on each.
+        (all but ``b`` and ``send``) have the same values on each.
     """
     _check_size(plan)
     rng = np.random.default_rng(seed)
@@ -43,7 +44,7 @@ def make_inputs(plan: Plan, seed: int = 0, *, integers: bool = False) -> Arrays:
     whole: dict[tuple[int, str], NDArray[np.float64]] = {}
     for region in plan.inputs:
         key = (region.gpu, region.buffer)
-        owner = (region.gpu if region.buffer == "b" else -1, region.buffer)
+        owner = (region.gpu if region.buffer in OWN else -1, region.buffer)
         if owner not in whole:
             shape = sizes[key]
             whole[owner] = (
@@ -137,16 +138,34 @@ def expected_output(plan: Plan, inputs: Arrays) -> Arrays:
     sizes = {(b.gpu, b.name): (b.rows, b.cols) for b in plan.buffers}
     shared: dict[str, NDArray[np.float64]] = {}
     for region in plan.inputs:
-        if region.buffer == "b":
+        if region.buffer in OWN:
             continue
         key = (region.gpu, region.buffer)
         whole = shared.setdefault(region.buffer, np.full(sizes[key], np.nan))
         rows, cols = slice(*region.rows), slice(*region.cols)
         whole[rows, cols] = inputs[key][rows, cols]
-    return {
-        (r.gpu, r.buffer): shared[r.buffer] if r.buffer in shared else shared["a"] @ inputs[r.gpu, "b"]
-        for r in plan.outputs
-    }
+    outputs: Arrays = {}
+    for region in plan.outputs:
+        key = (region.gpu, region.buffer)
+        if region.buffer in shared:
+            outputs[key] = shared[region.buffer]
+        elif plan.workload.tokens is None:
+            outputs[key] = shared["a"] @ inputs[region.gpu, "b"]
+        else:
+            outputs[key] = _received(plan, region.gpu, inputs) @ inputs[region.gpu, "b"]
+    return outputs
+
+
+def _received(plan: Plan, gpu: int, inputs: Arrays) -> NDArray[np.float64]:
+    """The rows that an all-to-all brings to a gpu, in order of their sources."""
+    tokens = plan.workload.tokens
+    assert tokens is not None
+    parts = []
+    for src, row in enumerate(tokens):
+        start = sum(row[:gpu])
+        if row[gpu]:
+            parts.append(inputs[src, "send"][start : start + row[gpu]])
+    return np.concatenate(parts)
 
 
 def assert_correct(plan: Plan, outputs: Arrays, inputs: Arrays, *, rtol: float = 1e-9) -> None:

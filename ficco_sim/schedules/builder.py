@@ -18,6 +18,7 @@ from ficco_sim.plan import (
 )
 from ficco_sim.workload import OUTPUT_DTYPE, Pattern, Workload, split
 
+GEMM_PATTERNS: tuple[Pattern, ...] = ("all_gather_gemm", "all_to_all_gemm")
 MAX_GPUS = 1024
 MAX_CHUNKS = 4096
 MAX_QUEUES = 64
@@ -27,8 +28,7 @@ MAX_TASKS = 4_000_000
 def check_arguments(
     workload: Workload,
     num_gpus: int,
-    pattern: Pattern,
-    *,
+    *patterns: Pattern,
     num_chunks: int = 1,
     compute_queues: int = 1,
     engine: str = "dma",
@@ -41,10 +41,10 @@ def check_arguments(
     ScenarioError
         Naming the argument, its value and the rule.
     """
-    if workload.pattern != pattern:
+    if workload.pattern not in patterns:
         raise ScenarioError(
             f"workload {workload.name!r} has the pattern {workload.pattern}; "
-            f"this schedule is for {pattern}"
+            f"this schedule is for {' and '.join(patterns)}"
         )
     for name, value, most in (
         ("num_gpus", num_gpus, MAX_GPUS),
@@ -73,8 +73,10 @@ def check_count(name: str, value: object, most: int) -> None:
 class PlanBuilder:
     """Collects the buffers and tasks of one plan.
 
-    For ``all_gather_gemm`` each gpu holds ``a`` [m, k] with only its own rows filled, ``b`` [k, n]
-    and the output ``c`` [m, n].
+    Each gpu has ``a`` [rows, k], where the rows that it multiplies come together, ``b`` [k, n] and the
+    output ``c`` [rows, n]. For ``all_gather_gemm`` ``a`` has m rows and holds the gpu's own from the
+    start. For ``all_to_all_gemm`` it has the rows that all gpus send it, in their order, and every gpu
+    holds what it sends, its own part included, in ``send``, in order of destination.
     """
 
     def __init__(self, workload: Workload, num_gpus: int, engine: Engine) -> None:
@@ -83,6 +85,12 @@ class PlanBuilder:
         self.engine = engine
         self.out_dtype = OUTPUT_DTYPE[workload.dtype]
         self.shards = split(workload.m, num_gpus)
+        self.tokens = workload.tokens
+        if self.tokens is not None and len(self.tokens) != num_gpus:
+            raise ScenarioError(
+                f"workload {workload.name!r}: its tokens are for {len(self.tokens)} gpus, "
+                f"not {num_gpus}"
+            )
         self.all_k: Interval = (0, workload.k)
         self.all_n: Interval = (0, workload.n)
         self.buffers: list[Buffer] = []
@@ -93,16 +101,52 @@ class PlanBuilder:
 
     def operator_buffers(self, *, gathered_a: bool = True) -> None:
         """Declare ``a``, ``b`` and ``c`` of each gpu; without ``gathered_a`` each has all of A."""
-        m, n, k = self.workload.m, self.workload.n, self.workload.k
+        n, k = self.workload.n, self.workload.k
         for g in range(self.num_gpus):
-            self.add_buffer(g, "a", m, k)
+            rows = self.rows(g)
+            self.add_buffer(g, "a", rows, k)
             self.add_buffer(g, "b", k, n)
-            self.add_buffer(g, "c", m, n, self.out_dtype)
-            rows = self.shards[g] if gathered_a else (0, m)
-            if rows[0] < rows[1]:
-                self.inputs.append(self.a(g, rows))
+            self.add_buffer(g, "c", rows, n, self.out_dtype)
+            if self.tokens is not None:
+                held = sum(self.tokens[g])
+                self.add_buffer(g, "send", held, k)
+                if held:
+                    region = Region(gpu=g, buffer="send", rows=(0, held), cols=self.all_k)
+                    self.inputs.append(region)
+            else:
+                own = self.shards[g] if gathered_a else (0, rows)
+                if own[0] < own[1]:
+                    self.inputs.append(self.a(g, own))
             self.inputs.append(self.b(g))
-            self.outputs.append(self.c(g, (0, m)))
+            if rows:
+                self.outputs.append(self.c(g, (0, rows)))
+
+    def rows(self, gpu: int) -> int:
+        """Rows that a gpu multiplies in all."""
+        return self.workload.m if self.tokens is None else sum(row[gpu] for row in self.tokens)
+
+    def block(self, gpu: int, src: int) -> Interval:
+        """Rows of a gpu's ``a`` that come from a source."""
+        if self.tokens is None:
+            return self.shards[src]
+        start = sum(row[gpu] for row in self.tokens[:src])
+        return start, start + self.tokens[src][gpu]
+
+    def origin(self, gpu: int, src: int, rows: Interval, cols: Interval | None = None) -> Region:
+        """Where the source holds rows that are ``rows`` of the ``a`` of a gpu."""
+        if self.tokens is None:
+            return self.a(src, rows, cols)
+        shift = sum(self.tokens[src][:gpu]) - self.block(gpu, src)[0]
+        return Region(
+            gpu=src,
+            buffer="send",
+            rows=(rows[0] + shift, rows[1] + shift),
+            cols=cols or self.all_k,
+        )
+
+    def here(self, gpu: int, src: int, rows: Interval, cols: Interval | None = None) -> Region:
+        """Where a gpu finds those rows once they have arrived."""
+        return self.origin(gpu, src, rows, cols) if src == gpu else self.a(gpu, rows, cols)
 
     def add_buffer(self, gpu: int, name: str, rows: int, cols: int, dtype: str = "") -> None:
         """Declare a buffer; it has the workload's element type unless told otherwise."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from ficco_sim.plan import Interval, Plan, Region
-from ficco_sim.schedules.builder import PlanBuilder, check_arguments
+from ficco_sim.schedules.builder import GEMM_PATTERNS, PlanBuilder, check_arguments
 from ficco_sim.workload import Workload, split
 
 Uniformity: TypeAlias = Literal["uniform", "hetero"]
@@ -30,7 +30,7 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
     Raises
     ------
     ScenarioError
-        If the workload is not ``all_gather_gemm`` or an argument is out of range.
+        If the workload has no GEMM after communication or an argument is out of range.
     """
     if granularity == "batched" and shape == "2d":
         raise ValueError("batched: 1d only, entries of a 2d step would write the same rows of C")
@@ -49,7 +49,7 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
         checked = check_arguments(
             workload,
             num_gpus,
-            "all_gather_gemm",
+            *GEMM_PATTERNS,
             num_chunks=chunks,
             compute_queues=compute_queues,
             engine=engine,
@@ -109,19 +109,16 @@ class _Family:
         self.num_chunks = num_chunks
         self.compute_queues = compute_queues
         self.gather = gather
-        num_gpus = builder.num_gpus
-        # row blocks and column block of each step
-        if shape == "1d":
-            cuts = [
-                [(lo + a, lo + b) for a, b in split(hi - lo, num_chunks)] for lo, hi in builder.shards
-            ]
-            self.rows = [[cuts[s][j] for s in range(num_gpus)] for j in range(num_chunks)]
-            self.cols = [builder.all_k] * num_chunks
+        self.by_rows = shape == "1d"
+        k = builder.workload.k
+        self.cols = [builder.all_k] * num_chunks if self.by_rows else list(split(k, num_chunks))
+        self._cuts: dict[int, tuple[Interval, ...]] = {}
+        # the step's rows lie side by side in A and C already; all-to-all has its own rows elsewhere
+        if self.uniform:
+            whole = builder.num_gpus == 1 or num_chunks == 1
+            self.in_place = whole and builder.tokens is None
         else:
-            self.rows = [list(builder.shards)] * num_chunks
-            self.cols = list(split(builder.workload.k, num_chunks))
-        # the step's rows lie side by side in A and C already
-        self.in_place = (num_gpus == 1 or num_chunks == 1) if self.uniform else num_gpus <= 2
+            self.in_place = builder.num_gpus <= 2
 
     def steps(self) -> Iterator[tuple[int, Interval]]:
         """Index and column block of each step that is not empty."""
@@ -134,16 +131,24 @@ class _Family:
 
     def blocks(self, gpu: int, step: int) -> list[tuple[int, Interval]]:
         """Owner and rows of the chunks of a step that are not empty."""
-        rows = self.rows[step]
-        return [(s, rows[s]) for s in self.sources(gpu) if rows[s][0] < rows[s][1]]
+        found = []
+        for src in self.sources(gpu):
+            lo, hi = self.builder.block(gpu, src)
+            if self.by_rows:
+                cuts = self._cuts.get(hi - lo)
+                if cuts is None:
+                    cuts = self._cuts[hi - lo] = split(hi - lo, self.num_chunks)
+                lo, hi = lo + cuts[step][0], lo + cuts[step][1]
+            if lo < hi:
+                found.append((src, (lo, hi)))
+        return found
 
     def own_shard_gemm(self, gpu: int) -> None:
         builder = self.builder
-        rows = builder.shards[gpu]
+        rows = builder.block(gpu, gpu)
         if rows[0] < rows[1]:
-            builder.gemm(
-                f"gemm.g{gpu}.own", [builder.a(gpu, rows)], builder.b(gpu), [builder.c(gpu, rows)]
-            )
+            own = builder.here(gpu, gpu, rows)
+            builder.gemm(f"gemm.g{gpu}.own", [own], builder.b(gpu), [builder.c(gpu, rows)])
 
     def receive(self, step: int, chunk: Region, dst: Region) -> list[str]:
         """Add the transfer of a chunk unless it is the gpu's own; returns what to wait for."""
@@ -157,30 +162,29 @@ class _Family:
         """One GEMM a chunk, straight from its place in A to its rows of C."""
         builder = self.builder
         first = 0 if self.uniform else 1  # queue 0 has the own shard's GEMM
-        by_rows = self.cols[0] == builder.all_k
         turn = first
         last_on_rows: dict[int, str] = {}
         for j, cols in self.steps():
             blocks = self.blocks(gpu, j)
             arrived = {
-                src: self.receive(j, builder.a(src, rows, cols), builder.a(gpu, rows, cols))
+                src: self.receive(j, builder.origin(gpu, src, rows, cols), builder.a(gpu, rows, cols))
                 for src, rows in blocks
             }
             for position, (src, rows) in enumerate(blocks):
                 # products that accumulate on the same rows stay on one queue, in order
-                slot = turn if by_rows else first + position
+                slot = turn if self.by_rows else first + position
                 turn += 1
                 deps = arrived[src] + ([last_on_rows[src]] if src in last_on_rows else [])
                 task = builder.gemm(
                     f"gemm.g{gpu}.s{src}.c{j}",
-                    [builder.a(gpu, rows, cols)],
+                    [builder.here(gpu, src, rows, cols)],
                     builder.b(gpu, cols),
                     [builder.c(gpu, rows)],
                     index=slot % self.compute_queues,
-                    accumulate=not by_rows and src in last_on_rows,
+                    accumulate=not self.by_rows and src in last_on_rows,
                     deps=deps,
                 )
-                if not by_rows:
+                if not self.by_rows:
                     last_on_rows[src] = task
 
     def batched(self, gpu: int) -> None:
@@ -192,10 +196,10 @@ class _Family:
                 continue
             deps: list[str] = []
             for src, rows in blocks:
-                deps += self.receive(j, builder.a(src, rows, cols), builder.a(gpu, rows))
+                deps += self.receive(j, builder.origin(gpu, src, rows, cols), builder.a(gpu, rows))
             builder.gemm(
                 f"gemm.g{gpu}.c{j}",
-                [builder.a(gpu, rows) for _, rows in blocks],
+                [builder.here(gpu, src, rows) for src, rows in blocks],
                 builder.b(gpu),
                 [builder.c(gpu, rows) for _, rows in blocks],
                 deps=deps,
@@ -260,7 +264,8 @@ class _Family:
         if self.in_place and (builder.num_gpus == 1 or cols == builder.all_k):
             deps: list[str] = []
             for src, rows in blocks:
-                deps += self.receive(step, builder.a(src, rows, cols), builder.a(gpu, rows, cols))
+                chunk = builder.origin(gpu, src, rows, cols)
+                deps += self.receive(step, chunk, builder.a(gpu, rows, cols))
             return builder.a(gpu, (blocks[0][1][0], blocks[-1][1][1]), cols), deps
         name = f"in{step}"
         width = (0, cols[1] - cols[0])
@@ -277,11 +282,12 @@ class _Family:
             if src not in in_order:
                 continue
             rows = in_order[src]
-            here = builder.a(gpu, rows, cols)
+            chunk = builder.origin(gpu, src, rows, cols)
             if src != gpu and self.gather == "direct":
-                arrived += self.receive(step, builder.a(src, rows, cols), place[src])
+                arrived += self.receive(step, chunk, place[src])
             else:
-                arrived += self.receive(step, builder.a(src, rows, cols), here)
+                here = builder.here(gpu, src, rows, cols)
+                arrived += self.receive(step, chunk, here)
                 copies.append((here, place[src]))
         staged = Region(gpu=gpu, buffer=name, rows=(0, num_rows), cols=width)
         if not copies:

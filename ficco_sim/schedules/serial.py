@@ -1,31 +1,38 @@
 """The baseline: gather everything, then multiply once; and the all-gather alone."""
 
 from ficco_sim.plan import Plan
-from ficco_sim.schedules.builder import PlanBuilder, check_arguments
+from ficco_sim.schedules.builder import GEMM_PATTERNS, PlanBuilder, check_arguments
 from ficco_sim.workload import Workload
 
 
 def serial(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Plan:
-    """Gather all shards at once, direct from their owners, then run one GEMM [m, n, k].
+    """Bring all rows at once, direct from their owners, then run one GEMM over all of them.
 
     Raises
     ------
     ScenarioError
-        If the workload is not ``all_gather_gemm`` or an argument is out of range.
+        If the workload has no GEMM after communication or an argument is out of range.
     """
     builder = PlanBuilder(
-        workload,
-        num_gpus,
-        check_arguments(workload, num_gpus, "all_gather_gemm", engine=engine),
+        workload, num_gpus, check_arguments(workload, num_gpus, *GEMM_PATTERNS, engine=engine)
     )
     builder.operator_buffers()
-    every_row = (0, workload.m)
     for g in range(num_gpus):
-        arrived = _gather_shards(builder, g)
+        every_row = (0, builder.rows(g))
+        if not builder.rows(g):
+            continue
+        arrived = _bring_blocks(builder, g)
+        own = builder.block(g, g)
+        if builder.tokens is not None and own[0] < own[1]:
+            pair = (builder.here(g, g, own), builder.a(g, own))
+            arrived.append(builder.local_copy(f"gather.g{g}", [pair]))
         builder.gemm(
-            f"gemm.g{g}", [builder.a(g, every_row)], builder.b(g), [builder.c(g, every_row)],
+            f"gemm.g{g}",
+            [builder.a(g, every_row)],
+            builder.b(g),
+            [builder.c(g, every_row)],
             deps=arrived,
-        )  # fmt: skip
+        )
     return builder.build("serial", {"engine": engine})
 
 
@@ -47,15 +54,15 @@ def all_gather(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Pla
             builder.inputs.append(builder.a(g, rows))
         builder.outputs.append(builder.a(g, (0, workload.m)))
     for g in range(num_gpus):
-        _gather_shards(builder, g)
+        _bring_blocks(builder, g)
     return builder.build("all-gather", {"engine": engine})
 
 
-def _gather_shards(builder: PlanBuilder, gpu: int) -> list[str]:
+def _bring_blocks(builder: PlanBuilder, gpu: int) -> list[str]:
     return [
         builder.transfer(
-            f"xfer.g{gpu}.s{src}", builder.a(src, rows), builder.a(gpu, rows), index
+            f"xfer.g{gpu}.s{src}", builder.origin(gpu, src, rows), builder.a(gpu, rows), index
         )
         for index, src in enumerate(builder.peers(gpu))
-        if (rows := builder.shards[src])[0] < rows[1]
-    ]  # fmt: skip
+        if (rows := builder.block(gpu, src))[0] < rows[1]
+    ]

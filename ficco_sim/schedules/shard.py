@@ -1,7 +1,7 @@
 """Overlap at the granularity of shards: one peer at a time, or round a ring."""
 
 from ficco_sim.plan import Plan
-from ficco_sim.schedules.builder import PlanBuilder, check_arguments
+from ficco_sim.schedules.builder import GEMM_PATTERNS, PlanBuilder, check_arguments
 from ficco_sim.workload import Workload
 
 
@@ -11,7 +11,7 @@ def shard_p2p(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Plan
     Raises
     ------
     ScenarioError
-        If the workload is not ``all_gather_gemm`` or an argument is out of range.
+        If the workload has another pattern or an argument is out of range.
     """
     return _shard_by_shard(workload, num_gpus, engine, forwarded=False)
 
@@ -22,22 +22,24 @@ def shard_ring(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Pla
     Raises
     ------
     ScenarioError
-        If the workload is not ``all_gather_gemm`` or an argument is out of range.
+        If the workload has another pattern or an argument is out of range.
     """
     return _shard_by_shard(workload, num_gpus, engine, forwarded=True)
 
 
 def _shard_by_shard(workload: Workload, num_gpus: int, engine: str, *, forwarded: bool) -> Plan:
+    # round a ring every gpu would carry what all others send each other
+    patterns = GEMM_PATTERNS[:1] if forwarded else GEMM_PATTERNS
     builder = PlanBuilder(
         workload,
         num_gpus,
-        check_arguments(workload, num_gpus, "all_gather_gemm", engine=engine),
+        check_arguments(workload, num_gpus, *patterns, engine=engine),
     )
     builder.operator_buffers()
     for g in range(num_gpus):
         for step in range(num_gpus):
             owner = (g + step) % num_gpus
-            rows = builder.shards[owner]
+            rows = builder.block(g, owner)
             if rows[0] == rows[1]:
                 continue
             deps: list[str] = []
@@ -48,7 +50,7 @@ def _shard_by_shard(workload: Workload, num_gpus: int, engine: str, *, forwarded
                 deps = [
                     builder.transfer(
                         f"xfer.g{g}.s{owner}",
-                        builder.a(source, rows),
+                        builder.a(source, rows) if forwarded else builder.origin(g, owner, rows),
                         builder.a(g, rows),
                         0,
                         after,
@@ -56,7 +58,7 @@ def _shard_by_shard(workload: Workload, num_gpus: int, engine: str, *, forwarded
                 ]
             builder.gemm(
                 f"gemm.g{g}.s{owner}",
-                [builder.a(g, rows)],
+                [builder.here(g, owner, rows)],
                 builder.b(g),
                 [builder.c(g, rows)],
                 deps=deps,
