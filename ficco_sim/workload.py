@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -20,6 +20,7 @@ __all__ = [
     "get_workload",
     "load_workloads",
     "named_workloads",
+    "skewed",
     "split",
 ]
 
@@ -29,6 +30,8 @@ DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 OUTPUT_DTYPE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
 PATTERNS: tuple[Pattern, ...] = ("all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm")
 MAX_DIM = 10**9
+MAX_DEGREE = 1024
+MAX_SKEW = 10
 STRICT = {"extra": "forbid", "strict": True}
 
 
@@ -111,6 +114,14 @@ class Workload:
         return 0 if self.pattern == "all_gather" else 2 * self.m * self.n * self.k
 
     @property
+    def imbalance(self) -> float:
+        """Rows of the busiest gpu over the mean; 1 unless an all-to-all is skewed."""
+        if self.tokens is None:
+            return 1.0
+        total = sum(sum(row) for row in self.tokens)
+        return self.m * len(self.tokens) / total
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of an element of A and B."""
         return DTYPE_BYTES[self.dtype]
@@ -128,17 +139,139 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A whole operator ``[m, k] @ [k, n]`` before it is spread over gpus."""
+
+    __pydantic_config__: ClassVar = STRICT
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A whole operator and how it is spread, from which each gpu's part follows.
+
+    Parameters
+    ----------
+    whole
+        For ``tp`` the operator over all gpus; for ``ep`` one expert's matrix, with the tokens that each
+        gpu holds as m.
+    tp
+        Tensor parallelism: n is spread over so many gpus; rows are gathered.
+    ep
+        Expert parallelism: each gpu has its share of the experts and sends each token to ``top_k``.
+    skew
+        For ``ep``: how unevenly tokens choose, see `skewed`.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+    name: str
+    whole: Shape
+    tp: int | None = None
+    ep: int | None = None
+    top_k: int = 1
+    skew: float = 0.0
+    dtype: str = "bf16"
+    model: str = ""
+    layer: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.tp is None) == (self.ep is None):
+            raise WorkloadError("tp, ep: give one of them")
+        for key in ("tp", "ep", "top_k"):
+            value = getattr(self, key)
+            if value is not None and not 1 <= value <= MAX_DEGREE:
+                raise WorkloadError(f"{key}: {value} must be from 1 to {MAX_DEGREE}")
+        self.workload()
+
+    def workload(self) -> Workload:
+        """The part of one gpu."""
+        m, n, k = self.whole.m, self.whole.n, self.whole.k
+        if self.tp is not None:
+            largest = -(-n // self.tp)  # the largest part sets the time
+            return Workload(
+                name=self.name,
+                pattern="all_gather_gemm",
+                m=m,
+                n=largest,
+                k=k,
+                dtype=self.dtype,
+                parallelism=f"TP{self.tp}",
+                num_tokens=m,
+                model=self.model,
+                layer=self.layer,
+                source=self.source,
+            )
+        assert self.ep is not None
+        rows = m * self.top_k
+        tokens = tuple(tuple(hi - lo for lo, hi in split(rows, self.ep)) for _ in range(self.ep))
+        even = Workload(
+            name=self.name,
+            pattern="all_to_all_gemm",
+            m=max(sum(column) for column in zip(*tokens, strict=True)),
+            n=n,
+            k=k,
+            dtype=self.dtype,
+            tokens=tokens,
+            parallelism=f"EP{self.ep}, top {self.top_k}",
+            num_tokens=m,
+            model=self.model,
+            layer=self.layer,
+            source=self.source,
+        )
+        return skewed(even, self.skew)
+
+
+def skewed(workload: Workload, skew: float) -> Workload:
+    """The same all-to-all with some gpus' experts more in demand.
+
+    Parameters
+    ----------
+    skew
+        0 leaves the tokens as they are; with s gpu g draws a share in proportion to
+        ``(g + 1) ** -s`` of what each gpu sends.
+
+    Raises
+    ------
+    WorkloadError
+        If the workload is no all-to-all or the skew is out of range.
+    """
+    if workload.tokens is None:
+        raise WorkloadError(f"skew: {workload.name!r} is no all_to_all_gemm")
+    if not 0 <= skew <= MAX_SKEW:
+        raise WorkloadError(f"skew: {skew} must be from 0 to {MAX_SKEW}")
+    if skew == 0:
+        return workload
+    weights = [(g + 1.0) ** -skew for g in range(len(workload.tokens))]
+    total = sum(weights)
+    rows = []
+    for row in workload.tokens:
+        # cut at rounded edges, so that no row is lost
+        edges = [0, *(round(sum(row) * sum(weights[: g + 1]) / total) for g in range(len(row)))]
+        rows.append(tuple(b - a for a, b in itertools.pairwise(edges)))
+    busiest = max(sum(column) for column in zip(*rows, strict=True))
+    return replace(workload, tokens=tuple(rows), m=busiest, name=f"{workload.name}-skew{skew:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSet:
-    """The content of a workload file."""
+    """The content of a workload file: parts of one gpu, or whole operators and their degrees."""
 
     __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...] = ()
+    operators: tuple[Operator, ...] = ()
+
+    def all_workloads(self) -> tuple[Workload, ...]:
+        """What each gpu has to do, for every entry."""
+        return (*self.workloads, *(operator.workload() for operator in self.operators))
 
     def __post_init__(self) -> None:
-        if not self.workloads:
-            raise WorkloadError("workloads: the list is empty")
-        names = [w.name for w in self.workloads]
+        if not self.workloads and not self.operators:
+            raise WorkloadError("workloads, operators: both lists are empty")
+        names = [w.name for w in self.workloads] + [o.name for o in self.operators]
         for name in names:
             if names.count(name) > 1:
                 raise WorkloadError(f"workloads: the name {name!r} occurs twice")
@@ -146,7 +279,7 @@ class WorkloadSet:
 
 def load_workloads(path: Path) -> tuple[Workload, ...]:
     """Read the workloads of a YAML or JSON file."""
-    return io.load(path, WorkloadSet).workloads
+    return io.load(path, WorkloadSet).all_workloads()
 
 
 @functools.cache

@@ -20,6 +20,10 @@ GemmOption: TypeAlias = Annotated[
 DtypeOption: TypeAlias = Annotated[
     str, Parameter(help="Element type for --gemm: bf16, fp16, fp8 or fp32.")
 ]
+SkewOption: TypeAlias = Annotated[
+    float | None,
+    Parameter(help="All-to-all: gpu g draws a share of the tokens in proportion to (g+1)^-skew."),
+]
 CostsOption: TypeAlias = Annotated[
     Literal["profile", "ideal"],
     Parameter(help="profile: fitted costs. ideal: only links and dependencies count."),

@@ -15,6 +15,7 @@ from ficco_sim.cli.options import (
     JsonOption,
     MachineOption,
     PlotOption,
+    SkewOption,
     SubmissionOption,
     TraceOption,
     WorkloadOption,
@@ -41,6 +42,7 @@ def compare(
     workload: WorkloadOption = None,
     gemm: GemmOption = None,
     dtype: DtypeOption = "bf16",
+    skew: SkewOption = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
     engine: Annotated[
@@ -59,7 +61,7 @@ def compare(
     from ficco_sim.comparison import compare as run
 
     check_outputs(json, trace, plot)
-    chosen = find_workload(workload, gemm, dtype)
+    chosen = find_workload(workload, gemm, dtype, skew)
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
     engines = ("dma", "core") if engine == "both" else (engine,)

@@ -34,14 +34,19 @@ def cost_model(
     return CostModel(machine, costs, submission)
 
 
-def find_workload(name: str | None, gemm: str | None, dtype: str) -> "Workload":
+def find_workload(
+    name: str | None, gemm: str | None, dtype: str, skew: float | None = None
+) -> "Workload":
     """The workload that options name or describe."""
-    from ficco_sim.workload import Workload, get_workload
+    from ficco_sim.workload import Workload, get_workload, skewed
 
     if (name is None) == (gemm is None):
         raise ScenarioError("give one of --workload and --gemm")
     if name is not None:
-        return get_workload(name)
+        found = get_workload(name)
+        return found if skew is None else skewed(found, skew)
+    if skew is not None:
+        raise ScenarioError("--skew: only for a --workload with an all-to-all")
     assert gemm is not None
     parts = gemm.split(",")
     if len(parts) != 3:
