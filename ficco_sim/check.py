@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ficco_sim import dataflow
 from ficco_sim.errors import PlanError
-from ficco_sim.plan import Buffer, Gemm, LocalCopy, Plan, PlanIndex, Region, Task, Transfer
-from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE
+from ficco_sim.plan import Buffer, Gemm, Interval, LocalCopy, Plan, PlanIndex, Region, Task, Transfer
+from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, split
 
 __all__ = ["MAX_CHECKED_TASKS", "Problem", "check_plan", "find_problems"]
 
@@ -111,7 +111,8 @@ def _shape_problems(plan: Plan) -> Iterator[Problem]:
 def _workload_problems(plan: Plan) -> Iterator[Problem]:
     """Buffers, inputs and outputs that are not those of the plan's workload."""
     workload = plan.workload
-    if workload.pattern == "all_to_all_gemm":
+    if workload.pattern not in ("all_gather_gemm", "all_gather", "gemm"):
+        yield from _coverage_problems(plan)
         return
     if not 1 <= plan.num_gpus <= max(1, len(plan.buffers)):
         message = f"{plan.num_gpus} gpus, but {len(plan.buffers)} buffers"
@@ -157,6 +158,38 @@ def _workload_problems(plan: Plan) -> Iterator[Problem]:
                     yield Problem(kind="workload", tasks=(), message=message)
 
 
+def _coverage_problems(plan: Plan) -> Iterator[Problem]:
+    """Exchanges and reductions: inputs and outputs must be all that the workload has."""
+    workload, num_gpus = plan.workload, plan.num_gpus
+    everything, shards = (0, workload.m), split(workload.m, num_gpus)
+    needed: list[tuple[str, int, str, Interval]] = []
+    for gpu in range(min(num_gpus, len(plan.buffers))):
+        if workload.tokens is None:
+            whole = workload.pattern == "all_reduce"
+            needed.append(("input", gpu, "part", everything))
+            needed.append(("output", gpu, "part", everything if whole else shards[gpu]))
+            continue
+        if len(workload.tokens) != num_gpus:
+            message = f"tokens are for {len(workload.tokens)} gpus, the plan for {num_gpus}"
+            yield Problem(kind="workload", tasks=(), message=message)
+            return
+        received = (0, sum(row[gpu] for row in workload.tokens))
+        needed.append(("input", gpu, "send", (0, sum(workload.tokens[gpu]))))
+        needed.append(("output", gpu, "c" if workload.flops else "a", received))
+        if workload.flops:
+            needed.append(("input", gpu, "b", (0, workload.k)))
+    for label, gpu, name, rows in needed:
+        if rows[0] == rows[1]:
+            continue
+        cols = (0, workload.n if name in ("b", "c") else workload.k)
+        whole_region = Region(gpu=gpu, buffer=name, rows=rows, cols=cols)
+        given = plan.inputs if label == "input" else plan.outputs
+        there = [r for r in given if r.gpu == gpu and r.buffer == name]
+        for hole in _uncovered(whole_region, there):
+            message = f"{hole} is not among the {label}s, but the workload wants it"
+            yield Problem(kind="workload", tasks=(), message=message)
+
+
 def _bounds_fault(region: Region, buffers: dict[tuple[int, str], Buffer]) -> str:
     buffer = buffers.get((region.gpu, region.buffer))
     if buffer is None:
@@ -185,7 +218,8 @@ def _task_faults(task: Task, buffers: dict[tuple[int, str], Buffer]) -> Iterator
                 if not src.gpu == dst.gpu == gpu:
                     yield f"{src} -> {dst}: a local copy stays on gpu {gpu}"
                 yield from _pair_faults(src, dst, buffers)
-            yield from _overlap_faults(task.src, task.dst)
+            if not task.accumulate:
+                yield from _overlap_faults(task.src, task.dst)
         case Gemm():
             if task.queue.engine != "compute":
                 yield f"a gemm needs a compute queue, not {task.queue}"
@@ -265,7 +299,7 @@ def _access_problems(plan: Plan, ancestors: list[int]) -> list[Problem]:
     for region in plan.inputs:
         accesses[region.gpu, region.buffer].append(_Access(-1, region, is_write=True))
     for i, task in enumerate(plan.tasks):
-        updates = isinstance(task, Gemm) and task.accumulate
+        updates = not isinstance(task, Transfer) and task.accumulate
         for region in task.reads:
             accesses[region.gpu, region.buffer].append(_Access(i, region, is_write=False))
         for region in task.writes:

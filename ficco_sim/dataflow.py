@@ -21,7 +21,7 @@ class _Value:
 
     ``matrix`` is the name of an input, or ``"product"``; ``gpu`` is the owner of an input that each
     gpu has for itself, and of the B in a product; ``left`` is matrix and owner of the other factor of
-    a product, ``k`` its summed intervals.
+    a product, ``k`` its summed intervals. Of a reduction ``"part"``, ``k`` are the gpus summed.
     """
 
     matrix: str
@@ -63,14 +63,23 @@ def find_wrong_data(plan: Plan, ordered: Sequence[Task]) -> Iterator[Finding]:
     shared = _inputs_shared_by_gpus(plan)
     for region in plan.inputs:
         owner = -1 if region.buffer in shared else region.gpu
-        _put(store, region, [(region.rows, region.cols, _Value(region.buffer, owner, 0, 0))], "")
+        value = _Value(region.buffer, owner, 0, 0)
+        if region.buffer == "part":
+            value = _Value("part", -1, 0, 0, ((region.gpu, region.gpu + 1),))
+        _put(store, region, [(region.rows, region.cols, value)], "")
     for task in ordered:
         match task:
             case Transfer():
                 _move(store, task.src, task.dst, task.id)
             case LocalCopy():
                 for src, dst in zip(task.src, task.dst, strict=True):
-                    _move(store, src, dst, task.id)
+                    if not task.accumulate:
+                        _move(store, src, dst, task.id)
+                        continue
+                    fault = _add(store, src, dst, task.id)
+                    if fault:
+                        yield fault
+                        return
             case Gemm():
                 fault = _multiply(store, task)
                 if fault:
@@ -91,7 +100,7 @@ def find_wrong_data(plan: Plan, ordered: Sequence[Task]) -> Iterator[Finding]:
                 )
 
 
-OWN = frozenset({"b", "send"})  # inputs that each gpu has for itself
+OWN = frozenset({"b", "send", "part"})  # inputs that each gpu has for itself
 
 
 def _inputs_shared_by_gpus(plan: Plan) -> set[str]:
@@ -104,8 +113,12 @@ def _wanted(plan: Plan, region: Region, shared: set[str]) -> Iterator[tuple[Inte
     if region.buffer in shared:
         yield region.rows, _Value(region.buffer, -1, 0, 0)
         return
+    if region.buffer == "part":
+        yield region.rows, _Value("part", -1, 0, 0, ((0, plan.num_gpus),))
+        return
     gpu, k = region.gpu, ((0, plan.workload.k),)
     tokens = plan.workload.tokens
+    multiplied = plan.workload.pattern != "all_to_all"
     if tokens is None:
         yield region.rows, _Value("product", gpu, 0, 0, k, ("a", -1))
         return
@@ -114,13 +127,17 @@ def _wanted(plan: Plan, region: Region, shared: set[str]) -> Iterator[tuple[Inte
         rows = (at, at + row[gpu])
         if rows[0] < rows[1]:
             down = sum(row[:gpu]) - at
-            yield rows, _Value("product", gpu, down, 0, k, ("send", src))
+            product = _Value("product", gpu, down, 0, k, ("send", src))
+            yield rows, product if multiplied else _Value("send", src, down, 0)
         at = rows[1]
 
 
 def _say(piece: _Piece, value: _Value) -> str:
     rows = (piece.rows[0] + value.down, piece.rows[1] + value.down)
     cols = (piece.cols[0] + value.right, piece.cols[1] + value.right)
+    if value.matrix == "part":
+        gpus = ", ".join(f"{lo} to {hi - 1}" for lo, hi in value.k)
+        return f"rows {rows[0]}:{rows[1]} summed over gpus {gpus}"
     if value.matrix != "product":
         return f"{value.matrix}[{rows[0]}:{rows[1]}, {cols[0]}:{cols[1]}]"
     k = ", ".join(f"{lo}:{hi}" for lo, hi in value.k)
@@ -170,6 +187,19 @@ def _put(
 
 
 def _move(store: Store, src: Region, dst: Region, task: str) -> None:
+    _put(store, dst, _shifted(store, src, dst), task)
+
+
+def _add(store: Store, src: Region, dst: Region, task: str) -> Finding | None:
+    """Apply an addition; returns a finding if it adds what does not belong together."""
+    merged, fault = _accumulate(_get(store, dst), _shifted(store, src, dst), task)
+    if fault is None:
+        _put(store, dst, merged, task)
+    return fault
+
+
+def _shifted(store: Store, src: Region, dst: Region) -> list[tuple[Interval, Interval, _Value]]:
+    """The values of a region as they are once copied to another place."""
     down, right = dst.rows[0] - src.rows[0], dst.cols[0] - src.cols[0]
     moved = []
     for piece in _get(store, src):
@@ -179,7 +209,7 @@ def _move(store: Store, src: Region, dst: Region, task: str) -> None:
         rows = (piece.rows[0] + down, piece.rows[1] + down)
         cols = (piece.cols[0] + right, piece.cols[1] + right)
         moved.append((rows, cols, value))
-    _put(store, dst, moved, task)
+    return moved
 
 
 def _multiply(store: Store, task: Gemm) -> Finding | None:
@@ -211,7 +241,7 @@ def _multiply(store: Store, task: Gemm) -> Finding | None:
         if fault:
             return fault
         if task.accumulate:
-            merged, fault = _accumulate(_get(store, c), merged, task)
+            merged, fault = _accumulate(_get(store, c), merged, task.id)
             if fault:
                 return fault
         _put(store, c, merged, task.id)
@@ -241,8 +271,9 @@ def _merge_k(
 
 
 def _accumulate(
-    before: list[_Piece], products: list[tuple[Interval, Interval, _Value]], task: Gemm
+    before: list[_Piece], products: list[tuple[Interval, Interval, _Value]], task: str
 ) -> tuple[list[tuple[Interval, Interval, _Value]], Finding | None]:
+    """Add values to what lies there; a finding if they are of different rows or are there already."""
     result = []
     for rows, _, value in products:
         for piece in before:
@@ -250,12 +281,13 @@ def _accumulate(
             if common[0] >= common[1]:
                 continue
             k = _union([*piece.value.k, *value.k])
-            if replace(piece.value, k=()) != replace(value, k=()) or k is None:
-                say = _Piece(common, piece.cols, value, task.id)
+            summable = value.matrix in ("product", "part")
+            if replace(piece.value, k=()) != replace(value, k=()) or k is None or not summable:
+                say = _Piece(common, piece.cols, value, task)
                 return [], (
-                    (piece.task, task.id) if piece.task else (task.id,),
-                    f"task {task.id} adds {_say(say, value)} to {_say(piece, piece.value)} from "
-                    f"task {piece.task or 'none'}",
+                    (piece.task, task) if piece.task else (task,),
+                    f"task {task} adds {_say(say, value)} to {_say(piece, piece.value)} from task "
+                    f"{piece.task or 'none'}",
                 )
             result.append((common, piece.cols, replace(value, k=k)))
     return result, None

@@ -128,7 +128,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopy:
-    """One kernel that copies ``src[i]`` to ``dst[i]`` for each i, all on one gpu."""
+    """One kernel that copies ``src[i]`` to ``dst[i]`` for each i in turn, all on one gpu.
+
+    With ``accumulate`` it adds instead: the reduction of a collective.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     kind: Literal["local_copy"] = "local_copy"
@@ -136,12 +139,13 @@ class LocalCopy:
     queue: Queue
     src: tuple[Region, ...]
     dst: tuple[Region, ...]
+    accumulate: bool = False
     deps: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[Region, ...]:
         """Regions that the task reads."""
-        return self.src
+        return (*self.src, *self.dst) if self.accumulate else self.src
 
     @property
     def writes(self) -> tuple[Region, ...]:

@@ -5,7 +5,7 @@ import itertools
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from ficco_sim import io
 from ficco_sim.errors import WorkloadError
@@ -24,11 +24,21 @@ __all__ = [
     "split",
 ]
 
-Pattern: TypeAlias = Literal["all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm"]
+Pattern: TypeAlias = Literal[
+    "all_gather_gemm",
+    "all_to_all_gemm",
+    "all_gather",
+    "all_to_all",
+    "reduce_scatter",
+    "all_reduce",
+    "gemm",
+]
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 OUTPUT_DTYPE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
-PATTERNS: tuple[Pattern, ...] = ("all_gather_gemm", "all_to_all_gemm", "all_gather", "gemm")
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+EXCHANGES = ("all_to_all_gemm", "all_to_all")
+COLLECTIVES: tuple[Pattern, ...] = ("all_gather", "all_to_all", "reduce_scatter", "all_reduce")
 MAX_DIM = 10**9
 MAX_DEGREE = 1024
 MAX_SKEW = 10
@@ -46,7 +56,9 @@ class Workload:
     pattern
         ``all_gather_gemm``: A is sharded by rows over the gpus and gathered; each has its own B.
         ``all_to_all_gemm``: gpu g receives ``tokens[src][g]`` rows of A from each src.
-        ``all_gather``: A is gathered, nothing is computed. ``gemm``: nothing is gathered.
+        ``gemm``: nothing is gathered. ``all_gather``, ``all_to_all``, ``reduce_scatter``,
+        ``all_reduce``: nothing is multiplied; each gpu ends with all of A, with the rows that others
+        send it, with its shard of the sum of all gpus' A, or with all of that sum.
     m, n, k
         Elements: rows of the gathered A (all-to-all: rows on the busiest gpu), local columns of B,
         contraction.
@@ -86,8 +98,8 @@ class Workload:
             _check_count(key, getattr(self, key), 1)
         if self.num_tokens is not None:
             _check_count("num_tokens", self.num_tokens, 1)
-        if (self.tokens is not None) != (self.pattern == "all_to_all_gemm"):
-            raise WorkloadError("tokens: needed for all_to_all_gemm and for no other pattern")
+        if (self.tokens is not None) != (self.pattern in EXCHANGES):
+            raise WorkloadError(f"tokens: needed for {', '.join(EXCHANGES)} and no other pattern")
         if self.tokens is not None:
             self._check_tokens(self.tokens)
 
@@ -111,7 +123,7 @@ class Workload:
     @property
     def flops(self) -> int:
         """Floating-point operations on one gpu, 2 m n k; 0 if nothing is computed."""
-        return 0 if self.pattern == "all_gather" else 2 * self.m * self.n * self.k
+        return 0 if self.pattern in COLLECTIVES else 2 * self.m * self.n * self.k
 
     @property
     def imbalance(self) -> float:
@@ -239,7 +251,7 @@ def skewed(workload: Workload, skew: float) -> Workload:
         If the workload is no all-to-all or the skew is out of range.
     """
     if workload.tokens is None:
-        raise WorkloadError(f"skew: {workload.name!r} is no all_to_all_gemm")
+        raise WorkloadError(f"skew: {workload.name!r} is no all-to-all")
     if not 0 <= skew <= MAX_SKEW:
         raise WorkloadError(f"skew: {skew} must be from 0 to {MAX_SKEW}")
     if skew == 0:

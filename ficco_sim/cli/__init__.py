@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
-from ficco_sim.cli import lists, plans, run
+from ficco_sim.cli import collective, lists, plans, run, topology
 from ficco_sim.errors import FiccoError
 
 __all__ = ["main"]
@@ -20,9 +20,10 @@ app = App(
     help_format="markdown",
     version="0.1.0",
 )
-for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost):
+for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost, collective.collective):
     app.command(verb)
 app.command(lists.list_, name="list")
+app.command(topology.app)
 
 
 def main(argv: list[str] | None = None) -> int:

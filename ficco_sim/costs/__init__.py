@@ -92,12 +92,13 @@ class CostModel:
             return GemmCost(0.0, self.whole_gemm(workload).time_s * share, fill=1.0, rounding=0.0)
         return self.gemm_model.cost(shape, compute_units)
 
-    def local_copy_s(self, num_bytes: int) -> tuple[float, float]:
-        """Start-up and body of a copy kernel that moves ``num_bytes`` within a gpu's memory."""
+    def local_copy_s(self, num_bytes: int, *, accumulate: bool = False) -> tuple[float, float]:
+        """Start-up and body of a kernel that copies, or adds, ``num_bytes`` within a gpu's memory."""
         if self.ideal:
             return 0.0, 0.0
         model = self.profile.local_copy
-        return model.startup_s, 2 * num_bytes / model.bytes_per_s
+        passes = 3 if accumulate else 2  # an addition reads its target too
+        return model.startup_s, passes * num_bytes / model.bytes_per_s
 
     def copy(self, engine: str, *, row_bytes: int, strided: bool) -> CopyCost:
         """A copy between gpus on an engine.

@@ -6,6 +6,7 @@ from typing import Any
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.plan import Plan
+from ficco_sim.schedules.collectives import ALGORITHMS, collective
 from ficco_sim.schedules.ficco import Granularity, Shape, Uniformity, ficco_schedule
 from ficco_sim.schedules.serial import all_gather, serial
 from ficco_sim.schedules.shard import shard_p2p, shard_ring
@@ -13,8 +14,10 @@ from ficco_sim.schedules.side_by_side import side_by_side
 from ficco_sim.workload import Workload
 
 __all__ = [
+    "ALGORITHMS",
     "FICCO",
     "SCHEDULES",
+    "collective",
     "get_schedule",
     "knobs_of",
     "make_plan",

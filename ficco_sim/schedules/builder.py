@@ -186,15 +186,22 @@ class PlanBuilder:
         return task_id
 
     def local_copy(
-        self, task_id: str, pairs: Sequence[tuple[Region, Region]], deps: Iterable[str] = ()
+        self,
+        task_id: str,
+        pairs: Sequence[tuple[Region, Region]],
+        deps: Iterable[str] = (),
+        *,
+        accumulate: bool = False,
+        index: int = 0,
     ) -> str:
-        """Add one copy kernel on compute queue 0."""
+        """Add one kernel on compute queue ``index`` that copies, or adds, first to second of each."""
         self.tasks.append(
             LocalCopy(
                 id=task_id,
-                queue=self.queue(pairs[0][1].gpu, "compute", 0),
+                queue=self.queue(pairs[0][1].gpu, "compute", index),
                 src=tuple(src for src, _ in pairs),
                 dst=tuple(dst for _, dst in pairs),
+                accumulate=accumulate,
                 deps=tuple(deps),
             )
         )

@@ -250,8 +250,9 @@ class _Run:
             fill, rounding = cost.fill, cost.rounding
         else:
             nbytes = self._local_bytes(task)
-            startup_s, body_s = self.costs.local_copy_s(nbytes)
-            fill, rounding, hbm_bytes, fewer_units = 0.0, 0.0, 2.0 * nbytes, 1.0
+            startup_s, body_s = self.costs.local_copy_s(nbytes, accumulate=task.accumulate)
+            passes = 3.0 if task.accumulate else 2.0
+            fill, rounding, hbm_bytes, fewer_units = 0.0, 0.0, passes * nbytes, 1.0
         delay_s = start_s + startup_s - env.now
         if delay_s > 0.0:
             yield env.timeout(delay_s)
@@ -264,7 +265,8 @@ class _Run:
                 is_gemm=isinstance(task, Gemm),
                 fill=fill,
                 rounding=rounding,
-                hbm_bytes_per_s=hbm_bytes / body_s,
+                # what a kernel does alone it can do, whatever of it comes from caches
+                hbm_bytes_per_s=min(hbm_bytes / body_s, self.machine.gpu.hbm_bytes_per_s),
                 fewer_units=fewer_units,
             )
             self.units.start(kernel)
@@ -279,7 +281,7 @@ class _Run:
             costs, workload = self.costs, self.plan.workload
             cost = costs.gemm(task, workload)
             fewer_units = 1.0
-            if not costs.ideal:
+            if not costs.ideal and cost.body_s > 0.0:
                 left = self.machine.gpu.num_compute_units - costs.profile.core_copy.compute_units
                 fewer_units = max(costs.gemm(task, workload, left).body_s / cost.body_s, 1.0)
             known = self._gemm_known[key] = (
