@@ -15,7 +15,7 @@ from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.trace import Trace
 from ficco_sim.units import format_seconds
-from ficco_sim.workload import Workload
+from ficco_sim.workload import Workload, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +72,8 @@ class Comparison:
         The whole GEMM and the whole communication, each alone; ``ideal_s`` is the larger one.
     verdict
         One sentence: does overlap pay here, and why.
+    remarks
+        What else a reader must know, such as padding.
     traces
         The plan and trace of the best schedule and of serial, by schedule name.
     """
@@ -86,6 +88,7 @@ class Comparison:
     serial_s: float
     best: str
     verdict: str
+    remarks: tuple[str, ...]
     results: tuple[Result, ...]
     traces: dict[str, tuple[Plan, Trace]] = field(repr=False)
 
@@ -173,6 +176,7 @@ def compare(
         ideal_s=alone.ideal_s,
         serial_s=serial_s,
         best=results[0].schedule,
+        remarks=tuple(remarks(workload, machine.num_gpus, max(_chunk_counts(machine.num_gpus)))),
         verdict=_verdict(results, alone, serial_s, COMM_NAMES[workload.pattern]),
         results=tuple(results),
         traces=traces,
@@ -257,6 +261,10 @@ class _Runner:
         return known
 
 
+def _chunk_counts(num_gpus: int) -> list[int]:
+    return sorted({2, 4, num_gpus})
+
+
 def _grid(
     schedules: Sequence[str], num_gpus: int, engines: Sequence[str], gather: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -266,7 +274,7 @@ def _grid(
             if name not in FICCO:
                 yield name, {"engine": engine}
                 continue
-            for num_chunks in sorted({2, 4, num_gpus}):
+            for num_chunks in _chunk_counts(num_gpus):
                 for queues in (1, 4) if "-unfused-" in name else (1,):
                     knobs = {"num_chunks": num_chunks, "compute_queues": queues, "engine": engine}
                     yield name, knobs | {"gather": gather}

@@ -35,6 +35,8 @@ Pattern: TypeAlias = Literal[
 ]
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
+ALIGNMENT = {"fp8": 16}
+"""Elements of which n and k must be multiples on the matrix units; shorter ones are padded."""
 OUTPUT_DTYPE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 EXCHANGES = ("all_to_all_gemm", "all_to_all")
@@ -234,6 +236,33 @@ class Operator:
             source=self.source,
         )
         return skewed(even, self.skew)
+
+
+def aligned(size: int, dtype: str) -> int:
+    """A size of n or k as the matrix units take it: rounded up where the type asks for it."""
+    step = ALIGNMENT.get(dtype, 1)
+    return -(-size // step) * step
+
+
+def remarks(workload: Workload, num_gpus: int, num_chunks: int) -> list[str]:
+    """What a reader of the results must know about a shape: padding, and chunks that stay empty."""
+    found = []
+    for name in ("n", "k"):
+        size = getattr(workload, name)
+        padded = aligned(size, workload.dtype)
+        if padded != size:
+            found.append(
+                f"{name} = {size} is padded to {padded}: {workload.dtype} needs multiples of "
+                f"{ALIGNMENT[workload.dtype]} (FLOP x {padded / size:.4f})"
+            )
+    rows = workload.m if workload.tokens is None else max(map(max, workload.tokens))
+    parts = num_chunks if workload.tokens is not None else num_gpus * num_chunks
+    if rows < parts:
+        found.append(
+            f"{rows:,} rows cannot be cut into {parts} chunks: {parts - rows} of them are empty and "
+            "make no task"
+        )
+    return found
 
 
 def skewed(workload: Workload, skew: float) -> Workload:

@@ -73,7 +73,7 @@ def test_json_keys(balanced):
     document = json.loads(dump_json(balanced.to_plain()))
     assert set(document) == {
         "machine", "workload", "costs", "submission", "gemm_s", "comm_s", "ideal_s", "serial_s",
-        "best", "verdict", "results",
+        "best", "verdict", "remarks", "results",
     }  # fmt: skip
     for row in document["results"]:
         assert set(row) == {

@@ -79,6 +79,8 @@ def compare(
     rows = result.results if every else report.best_of_each(result.results)
     out.print(report.results_table(rows))
     out.print(result.verdict, style="bold", highlight=False)
+    for remark in result.remarks:
+        out.print(f"Note: {remark}.", highlight=False)
     say(out, notes)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from ficco_sim.errors import MachineError
 from ficco_sim.profile import GemmProfile, GemmRates
-from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE
+from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, aligned
 
 __all__ = ["GemmCost", "GemmModel", "GemmShape", "wave_efficiency"]
 
@@ -163,7 +163,8 @@ class GemmModel:
         rates = self.rates(shape.dtype)
         in_bytes = DTYPE_BYTES[shape.dtype]
         out_bytes = DTYPE_BYTES[OUTPUT_DTYPE[shape.dtype]]
-        m, n, k = float(shape.m), float(shape.n), float(shape.k)
+        m = float(shape.m)
+        n, k = float(aligned(shape.n, shape.dtype)), float(aligned(shape.k, shape.dtype))
         a, b = self._a, self._b
         splits = self._splits
         splits = splits[(splits == 1) | (k / splits >= MIN_K_PER_SPLIT)]
