@@ -27,7 +27,7 @@ COMPARED: dict[str, tuple[str, ...]] = {
     "all_to_all_gemm": ("serial", "shard-p2p", *FICCO),
 }
 COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
-RELAY_PIECES = 8
+RELAY_PIECES = (2, 4, 8, 16)
 WORTH_IT = 1.01  # gains below this are not called a gain
 
 
@@ -186,7 +186,7 @@ def compare(
 def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace, Result]:
     """Simulate one plan and its serial counterpart, and derive its metrics."""
     runner = _Runner(plan.workload, machine, costs)
-    plan = relay(plan, machine, pieces=_pieces(plan))
+    plan = runner.relayed(plan)
     trace = simulate(plan, machine, costs)
     serial_s = trace.makespan_s
     if plan.workload.pattern in COMPARED:
@@ -205,20 +205,32 @@ class _Runner:
         self.costs = costs
         self._no_commands = CostModel(machine, "ideal")
         self._known: dict[Any, tuple[float, float]] = {}
+        self._serial: dict[str, Plan] = {}
 
     def plan(self, schedule: str, knobs: dict[str, Any]) -> Plan:
         """A schedule's plan for this machine, relayed where no link joins two gpus."""
-        plan = make_plan(schedule, self.workload, self.machine.num_gpus, knobs)
-        return relay(plan, self.machine, pieces=_pieces(plan))
+        return self.relayed(make_plan(schedule, self.workload, self.machine.num_gpus, knobs))
+
+    def relayed(self, plan: Plan) -> Plan:
+        """The plan with relays where no link joins two gpus.
+
+        What a schedule has not cut itself is forwarded in as many pieces as suit it best.
+        """
+        routed = relay(plan, self.machine)
+        if routed is plan or plan.schedule in FICCO:
+            return routed
+        tries = [routed, *(relay(plan, self.machine, pieces=n) for n in RELAY_PIECES)]
+        return min(tries, key=lambda p: self._communication_s(p)[0])
 
     def alone(self, plan: Plan) -> Alone:
         """Times of a plan's parts without overlap."""
         parts_s, bytes_s = self._communication_s(plan)
         whole_s = parts_s
         if plan.schedule != "serial" and plan.workload.pattern in COMPARED:
-            knobs = {"engine": _engine(plan)}
-            serial = self.plan("serial", knobs)
-            whole_s = self._communication_s(serial)[0]
+            engine = _engine(plan)
+            if engine not in self._serial:
+                self._serial[engine] = self.plan("serial", {"engine": engine})
+            whole_s = self._communication_s(self._serial[engine])[0]
         computes = any(isinstance(task, Gemm) for task in plan.tasks)
         return Alone(
             gemm_whole_s=self.costs.whole_gemm(self.workload).time_s if computes else 0.0,
@@ -278,11 +290,6 @@ def _grid(
                 for queues in (1, 4) if "-unfused-" in name else (1,):
                     knobs = {"num_chunks": num_chunks, "compute_queues": queues, "engine": engine}
                     yield name, knobs | {"gather": gather}
-
-
-def _pieces(plan: Plan) -> int:
-    """Pieces for forwarding: what a schedule has not cut itself is cut, or each hop waits for it."""
-    return 1 if plan.schedule in FICCO else RELAY_PIECES
 
 
 def _engine(plan: Plan) -> str:
