@@ -38,8 +38,7 @@ def cell(workload: str, machine: str) -> str:
 def rows() -> list[str]:
     """Lines of the table, in Markdown."""
     lines = [f"| workload | {' | '.join(MACHINES)} |", "|---" * (len(MACHINES) + 1) + "|"]
-    for workload in WORKLOADS:
-        lines.append(f"| {workload} | {' | '.join(cell(workload, m) for m in MACHINES)} |")
+    lines += [f"| {w} | {' | '.join(cell(w, m) for m in MACHINES)} |" for w in WORKLOADS]
     return lines
 
 

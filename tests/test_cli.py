@@ -346,3 +346,75 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize("verb", ["compare", "simulate", "plan", "check", "list", "cost"])
 def test_every_verb_has_help(capsys, verb):
     assert "Usage: ficco" in run(capsys, verb, "--help")
+
+
+def test_compare_relays_where_gpus_forward(capsys):
+    row = json.loads(
+        run(capsys, "simulate", "hetero-fused-1d", "--machine", "ring_8", *SMALL, "--json", "-")
+    )
+    assert row["makespan_s"] > 0
+    out = run(capsys, "compare", "--machine", "ring_8", "--gemm", "4096,256,256")
+    assert "shard-ring" in out
+
+
+def test_skew(capsys):
+    args = ("simulate", "serial", "--workload", "mixtral-8x7b-ep8-gate-up-2k", "--json", "-")
+    even = json.loads(run(capsys, *args))
+    tilted = json.loads(run(capsys, *args, "--skew", "1"))
+    assert tilted["makespan_s"] > 2 * even["makespan_s"]
+
+
+def test_collective(capsys):
+    out = run(capsys, "collective", "all_gather", "--bytes", "512MiB", "--links")
+    assert "busbw" in out
+    assert out.count(" -> ") == 56 + 1
+    result = json.loads(
+        run(
+            capsys, "collective", "all_reduce", "--bytes", "64MiB", "--algorithm", "ring", "--json", "-"
+        )
+    )
+    assert {"time_s", "algbw_bytes_per_s", "busbw_bytes_per_s", "busiest_link"} <= set(result)
+    assert "no bytes" in run(capsys, "collective", "all_gather", "--bytes", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["all_gather"], ["--bytes"]),
+        (["broadcast", "--bytes", "1"], ["broadcast", "all_gather"]),
+        (["all_gather", "--bytes", "-1"], ["--bytes", "-1"]),
+        (["all_gather", "--bytes", "lots"], ["--bytes", "lots"]),
+        (["all_gather", "--bytes", "1", "--algorithm", "tree"], ["--algorithm", "tree"]),
+        (["all_to_all", "--bytes", "1", "--algorithm", "ring"], ["all_to_all", "ring", "direct"]),
+        (["all_reduce", "--bytes", "1", "--algorithm", "hierarchical"], ["extents"]),
+        (["all_reduce", "--bytes", "1", "--algorithm", "hierarchical", "--extents", "2,x"], ["2,x"]),
+        (["all_reduce", "--bytes", "1", "--algorithm", "hierarchical", "--extents", "3,3"], ["[3, 3]"]),
+        (["all_gather", "--bytes", "1", "--num-chunks", "0"], ["num_chunks: 0"]),
+        (["all_gather", "--bytes", "1", "--dtype", "int8"], ["int8"]),
+        (["all_gather", "--bytes", "1", "--machine", "moon"], ["'moon'"]),
+    ],
+)
+def test_bad_collective_input(capsys, arguments, words):
+    error = fail(capsys, "collective", *arguments)
+    for word in words:
+        assert word in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("tp: 8", "tp: 0", ["w.yaml", "operators[0]", "tp: 0"]),
+        ("tp: 8", "ep: 8, tp: 8", ["w.yaml", "operators[0]", "tp, ep"]),
+        ("tp: 8", "degree: 8", ["w.yaml", "operators[0].degree", "unknown key"]),
+        ("n: 28672", "n: -1", ["w.yaml", "operators[0]", "n:"]),
+        ("tp: 8", "ep: 8, skew: -1", ["w.yaml", "operators[0]", "skew"]),
+    ],
+)
+def test_bad_operator_files(capsys, old, new, words):
+    text = "format_version: 1\noperators:\n  - {name: up, whole: {m: 512, n: 28672, k: 256}, tp: 8}\n"
+    Path("w.yaml").write_text(text)
+    assert "up on mi300x_8" in run(capsys, "compare", "--workload", "w.yaml")
+    Path("w.yaml").write_text(text.replace(old, new))
+    error = fail(capsys, "compare", "--workload", "w.yaml")
+    for word in words:
+        assert word in error

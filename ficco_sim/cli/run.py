@@ -96,6 +96,7 @@ def simulate(
     workload: WorkloadOption = None,
     gemm: GemmOption = None,
     dtype: DtypeOption = "bf16",
+    skew: SkewOption = None,
     num_chunks: int | None = None,
     compute_queues: int | None = None,
     engine: EngineOption | None = None,
@@ -126,7 +127,7 @@ def simulate(
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
     knobs = knobs_given(num_chunks, compute_queues, engine, gather)
-    chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs)
+    chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs, skew=skew)
     check_plan(chosen)
     start_s = time.perf_counter()
     run, result = evaluate_plan(chosen, place, model)

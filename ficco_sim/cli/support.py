@@ -103,6 +103,7 @@ def find_plan(
     dtype: str,
     num_gpus: int,
     knobs: dict[str, Any],
+    skew: float | None = None,
 ) -> "Plan":
     """The plan of a schedule, or the one in a file."""
     from ficco_sim.plan import load_plan
@@ -111,11 +112,11 @@ def find_plan(
     if (schedule is None) == (file is None):
         raise ScenarioError("give either a schedule or --plan")
     if file is not None:
-        if workload or gemm or knobs:
+        if workload or gemm or knobs or skew is not None:
             raise ScenarioError("--plan: the file has its own workload and knobs")
         return load_plan(file)
     assert schedule is not None
-    return make_plan(schedule, find_workload(workload, gemm, dtype), num_gpus, knobs)
+    return make_plan(schedule, find_workload(workload, gemm, dtype, skew), num_gpus, knobs)
 
 
 def byte_count(option: str, text: str) -> int:
