@@ -111,12 +111,17 @@ def _shape_problems(plan: Plan) -> Iterator[Problem]:
 def _workload_problems(plan: Plan) -> Iterator[Problem]:
     """Buffers, inputs and outputs that are not those of the plan's workload."""
     workload = plan.workload
-    if workload.pattern not in ("all_gather_gemm", "all_gather", "gemm"):
-        yield from _coverage_problems(plan)
-        return
     if not 1 <= plan.num_gpus <= max(1, len(plan.buffers)):
         message = f"{plan.num_gpus} gpus, but {len(plan.buffers)} buffers"
         yield Problem(kind="workload", tasks=(), message=message)
+        return
+    results = {"c"} if workload.flops else {"a"} if workload.tokens is not None else set()
+    for region in plan.inputs:
+        if region.buffer in results:
+            message = f"{region} is an input, but the workload wants it as a result"
+            yield Problem(kind="workload", tasks=(), message=message)
+    if workload.pattern not in ("all_gather_gemm", "all_gather", "gemm"):
+        yield from _coverage_problems(plan)
         return
     m, n, k = workload.m, workload.n, workload.k
     sizes = {"a": (m, k, workload.dtype)}
@@ -163,7 +168,7 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
     workload, num_gpus = plan.workload, plan.num_gpus
     everything, shards = (0, workload.m), split(workload.m, num_gpus)
     needed: list[tuple[str, int, str, Interval]] = []
-    for gpu in range(min(num_gpus, len(plan.buffers))):
+    for gpu in range(num_gpus):
         if workload.tokens is None:
             whole = workload.pattern == "all_reduce"
             needed.append(("input", gpu, "part", everything))
@@ -178,10 +183,19 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
         needed.append(("output", gpu, "c" if workload.flops else "a", received))
         if workload.flops:
             needed.append(("input", gpu, "b", (0, workload.k)))
+    buffers = {(b.gpu, b.name): (b.rows, b.cols, b.dtype) for b in plan.buffers}
     for label, gpu, name, rows in needed:
         if rows[0] == rows[1]:
             continue
         cols = (0, workload.n if name in ("b", "c") else workload.k)
+        dtype = OUTPUT_DTYPE[workload.dtype] if name == "c" else workload.dtype
+        size = (workload.m if name == "part" else rows[1], cols[1], dtype)
+        if buffers.get((gpu, name)) != size:
+            message = (
+                f"gpu {gpu} {name}: the workload wants a buffer of {size[0]} x {size[1]} {size[2]}"
+            )
+            yield Problem(kind="workload", tasks=(), message=message)
+            continue
         whole_region = Region(gpu=gpu, buffer=name, rows=rows, cols=cols)
         given = plan.inputs if label == "input" else plan.outputs
         there = [r for r in given if r.gpu == gpu and r.buffer == name]

@@ -33,9 +33,10 @@ __all__ = [
 T = TypeVar("T")
 
 MAX_FILE_BYTES = 256 * 2**20
-MAX_YAML_BYTES = 4 * 2**20  # the pure-Python parser needs seconds for more
+MAX_YAML_BYTES = 512 * 2**10  # the pure-Python parser needs seconds for more
 MAX_NODES = 5_000_000
 MAX_DEPTH = 60
+YAML_LINE = 180  # characters; longer mappings are written a key per line
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
@@ -116,8 +117,9 @@ def dump_json(obj: Any, *, indent: int | None = 1) -> str:
 def dump_yaml(obj: Any) -> str:
     """Serialise dataclasses or plain data to YAML text that reads back equal.
 
-    Keys whose value is None are left out. Innermost mappings and lists take one line each, and
-    numbers such as 64.0e+9 are written so that YAML 1.1 readers take them for numbers as well.
+    Fields of dataclasses that have their default value are left out. Innermost mappings and lists
+    take one line each, and numbers such as 64.0e+9 are written so that YAML 1.1 readers take them
+    for numbers as well.
 
     Examples
     --------
@@ -127,17 +129,35 @@ def dump_yaml(obj: Any) -> str:
     - {src: 0, dst: 1}
     """
     from ruamel.yaml import YAML
+    from ruamel.yaml.nodes import ScalarNode
+    from ruamel.yaml.representer import SafeRepresenter
 
+    class Representer(SafeRepresenter):
+        """Puts short mappings and lists of scalars on one line each."""
+
+        def represent_mapping(self, tag: Any, mapping: Any, flow_style: Any = None) -> Any:
+            node = super().represent_mapping(tag, mapping, flow_style)
+            return on_one_line(node, [part for pair in node.value for part in pair])
+
+        def represent_sequence(self, tag: Any, sequence: Any, flow_style: Any = None) -> Any:
+            node = super().represent_sequence(tag, sequence, flow_style)
+            return on_one_line(node, node.value)
+
+        def represent_float(self, data: float) -> Any:
+            return self.represent_scalar("tag:yaml.org,2002:float", _float_text(data))
+
+    def on_one_line(node: Any, parts: list[Any]) -> Any:
+        short = sum(len(p.value) + 2 for p in parts if isinstance(p, ScalarNode)) <= YAML_LINE
+        node.flow_style = short and all(isinstance(p, ScalarNode) for p in parts)
+        return node
+
+    Representer.add_representer(float, Representer.represent_float)
     yaml = YAML(typ="safe", pure=True)
-    flow_style: Any = None  # only what holds nothing but scalars takes one line
-    yaml.default_flow_style = flow_style
+    yaml.Representer = Representer
     yaml.width = 4096
-    yaml.sort_base_mapping_type_on_output = False
-    yaml.representer.add_representer(
-        float, lambda r, value: r.represent_scalar("tag:yaml.org,2002:float", _float_text(value))
-    )
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     stream = text_io.StringIO()
-    yaml.dump(_without_none(to_plain(obj)), stream)
+    yaml.dump(_brief(obj), stream)
     return stream.getvalue()
 
 
@@ -155,10 +175,19 @@ def _float_text(value: float) -> str:
     return text if "." in text else text.replace("e", ".0e")
 
 
-def _without_none(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _without_none(value) for key, value in node.items() if value is not None}
-    return [_without_none(item) for item in node] if isinstance(node, list) else node
+def _brief(obj: Any) -> Any:
+    """As `to_plain`, without fields of dataclasses that have their default value."""
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        return {
+            f.name: _brief(value)
+            for f in dataclasses.fields(obj)
+            if (value := getattr(obj, f.name)) != f.default
+        }
+    if isinstance(obj, (list, tuple)):
+        return [_brief(item) for item in obj]
+    if isinstance(obj, dict):
+        return {str(key): _brief(value) for key, value in obj.items()}
+    return obj
 
 
 def write_text(path: Path, text: str) -> None:

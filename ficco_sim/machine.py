@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ficco_sim import io
 from ficco_sim.errors import MachineError
 from ficco_sim.families import MAX_GPUS, Family, Pair, family_pairs
-from ficco_sim.profile import Gpu, GpuFile, Profile, check_numbers
+from ficco_sim.profile import MAX_LATENCY_S, MAX_VALUE, Gpu, GpuFile, Profile, check_numbers
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -52,6 +52,15 @@ class Link:
     usable_bytes_per_s: float
     latency_s: float
     width: int = 1
+
+    def __post_init__(self) -> None:
+        # large machines have a million links: look closer only at a bad one
+        if not (
+            0 < self.usable_bytes_per_s <= self.bandwidth_bytes_per_s <= MAX_VALUE
+            and 0 <= self.latency_s <= MAX_LATENCY_S
+        ):
+            check_numbers(self, may_be_zero=("src", "dst", "latency_s"))
+            _check_usable(self.bandwidth_bytes_per_s, self.usable_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,16 +228,23 @@ class Machine:
             Factor on the bandwidth of every link.
         usable_bytes_per_s
             A bandwidth for every link, raw and usable, instead of the present one.
+
+        Raises
+        ------
+        MachineError
+            If a link would have no bandwidth, or an impossible one.
         """
-        links = tuple(
-            replace(
-                link,
-                bandwidth_bytes_per_s=(usable_bytes_per_s or link.bandwidth_bytes_per_s) * scale,
-                usable_bytes_per_s=(usable_bytes_per_s or link.usable_bytes_per_s) * scale,
+        links = []
+        for link in self.links:
+            bandwidth, usable = link.bandwidth_bytes_per_s, link.usable_bytes_per_s
+            if usable_bytes_per_s is not None:
+                bandwidth = usable = usable_bytes_per_s
+            links.append(
+                replace(
+                    link, bandwidth_bytes_per_s=bandwidth * scale, usable_bytes_per_s=usable * scale
+                )
             )
-            for link in self.links
-        )
-        return replace(self, links=links)
+        return replace(self, links=tuple(links))
 
 
 def data_folder() -> Path:

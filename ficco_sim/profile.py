@@ -176,8 +176,11 @@ class GemmProfile:
 
     def __post_init__(self) -> None:
         _check_dtypes("rates", dict(self.rates))
-        if not self.tiles or not all(1 <= x <= 4096 for tile in self.tiles for x in tile):
-            raise MachineError("tiles: at least one, each side from 1 to 4096")
+        if not self.tiles:
+            raise MachineError("tiles: at least one is needed")
+        for tile in self.tiles:
+            if not all(1 <= side <= 4096 for side in tile):
+                raise MachineError(f"tiles: {list(tile)} must have sides from 1 to 4096")
         if 1 not in self.splits or not all(1 <= s <= 1024 for s in self.splits):
             raise MachineError(f"splits: {list(self.splits)} must hold 1 and lie within 1 to 1024")
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
+    COLLECTIVES,
     EVERY_SCHEDULE,
+    EXCHANGES,
     ancestors,
     early_order,
     examples,
@@ -38,9 +40,9 @@ SERIAL = plan_of("serial", workload_for("serial"), 3)
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
+    @pytest.mark.parametrize("schedule", [*EVERY_SCHEDULE, *EXCHANGES, *COLLECTIVES])
     @given(data=st.data())
-    @examples(120)
+    @examples(80)
     def test_every_schedule_is_legal_and_exact(self, schedule, data):
         plan = data.draw(plans(schedule), label="plan")
         seed = data.draw(seeds, label="seed")
@@ -51,14 +53,15 @@ class TestNumbers:
             got = evaluate(plan, whole, order)
             assert set(got) == set(wanted)
             for key, matrix in wanted.items():
-                np.testing.assert_array_equal(got[key], matrix)
+                there = ~np.isnan(matrix)  # a reduction leaves what it likes outside the outputs
+                np.testing.assert_array_equal(got[key][there], matrix[there])
 
         inputs = make_inputs(plan, seed, integers=True)
         assert_correct(plan, evaluate(plan, inputs, legal_order(plan, seed)), inputs, rtol=0)
         inputs = make_inputs(plan, seed)
         assert_correct(plan, evaluate(plan, inputs, legal_order(plan, seed)), inputs)
 
-    @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
+    @pytest.mark.parametrize("schedule", [*EVERY_SCHEDULE, *EXCHANGES, *COLLECTIVES])
     @pytest.mark.parametrize(
         ("m", "n", "k", "num_gpus", "num_chunks"),
         [

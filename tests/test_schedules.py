@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
     EVERY_SCHEDULE,
+    EXCHANGES,
     ancestors,
     examples,
     knobs,
@@ -68,7 +69,7 @@ def shape_of(gemm):
 class TestClosedForms:
     @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
     @given(data=st.data())
-    @examples(12)
+    @examples(8)
     def test_every_gpu_receives_all_but_its_own_shard_once(self, schedule, data):
         plan = data.draw(plans(schedule))
         m, k, p = plan.workload.m, plan.workload.k, plan.num_gpus
@@ -86,7 +87,7 @@ class TestClosedForms:
 
     @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
     @given(data=st.data())
-    @examples(12)
+    @examples(8)
     def test_every_gpu_does_the_whole_product_once(self, schedule, data):
         plan = data.draw(plans(schedule))
         w = plan.workload
@@ -95,9 +96,27 @@ class TestClosedForms:
         for gpu in range(plan.num_gpus):
             assert sum(task.flops for task in gemms_on(plan, gpu)) == wanted
 
-    @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
+    @pytest.mark.parametrize("schedule", EXCHANGES)
     @given(data=st.data())
     @examples(8)
+    def test_exchange_moves_every_row_for_another_gpu_once(self, schedule, data):
+        plan = data.draw(plans(schedule))
+        w, p = plan.workload, plan.num_gpus
+        row_bytes = w.k * DTYPE_BYTES[w.dtype]
+        sizes = buffer_bytes(plan)
+        for gpu in range(p):
+            received = [w.tokens[src][gpu] for src in range(p)]
+            moved_bytes = sum(
+                region_bytes([t.src], sizes[t.src.gpu, t.src.buffer]) for t in transfers_into(plan, gpu)
+            )
+            assert moved_bytes == (sum(received) - received[gpu]) * row_bytes
+            flops = sum(task.flops for task in gemms_on(plan, gpu))
+            assert flops == 2 * sum(received) * w.n * w.k
+            assert flops <= w.flops  # that of the busiest gpu
+
+    @pytest.mark.parametrize("schedule", [*EVERY_SCHEDULE, *EXCHANGES])
+    @given(data=st.data())
+    @examples(5)
     def test_pure(self, schedule, data):
         workload = workload_for(
             schedule, m=data.draw(st.integers(1, 30)), k=data.draw(st.integers(1, 9))
@@ -108,11 +127,12 @@ class TestClosedForms:
         assert one == other
         assert one.fingerprint == other.fingerprint
         assert one.to_json() == other.to_json()
-        assert (one.workload, one.num_gpus) == (workload, num_gpus)
+        assert one.num_gpus == num_gpus
+        assert one.workload.k == workload.k
 
-    @pytest.mark.parametrize("schedule", EVERY_SCHEDULE)
+    @pytest.mark.parametrize("schedule", [*EVERY_SCHEDULE, *EXCHANGES])
     @given(data=st.data())
-    @examples(8)
+    @examples(5)
     def test_empty_parts_make_no_task(self, schedule, data):
         plan = data.draw(plans(schedule, max_m=10))
         assert all(
@@ -217,10 +237,18 @@ class TestOrder:
             assert len(owners) == 3
             assert sorted(owner for (owner,) in owners.values()) == sorted({0, 1, 2, 3} - {gpu})
 
-    def test_no_two_gpus_begin_with_the_same_peer(self):
-        for schedule in EVERY_SCHEDULE:
+    def test_every_gpu_begins_with_the_next_one_so_that_no_two_ask_the_same(self):
+        for schedule in (*EVERY_SCHEDULE, *EXCHANGES):
             plan = divisible(schedule)
-            assert len({transfers_into(plan, gpu)[0].src.gpu for gpu in range(4)}) == 4
+            for gpu in range(4):
+                order = list(dict.fromkeys(t.src.gpu for t in transfers_into(plan, gpu)))
+                peers = [(gpu + t) % 4 for t in (1, 2, 3)]
+                if schedule == "shard-ring":
+                    assert order == peers[:1]
+                elif schedule in EVERY_SCHEDULE:
+                    assert order == peers
+                else:  # some send nothing
+                    assert order == [peer for peer in peers if peer in order]
 
     def test_p2p_asks_owners_one_after_another(self):
         plan = divisible("shard-p2p")
@@ -404,11 +432,17 @@ class TestPreconditions:
         with pytest.raises(ScenarioError, match=rf"num_gpus: {value!r} must be .* from 1 to"):
             make_plan(schedule, workload_for(schedule), value, {"engine": "dma"})
 
-    @pytest.mark.parametrize("knob", ["num_chunks", "compute_queues"])
-    @pytest.mark.parametrize("value", NOT_COUNTS, ids=repr)
+    @pytest.mark.parametrize(
+        ("knob", "value"),
+        [
+            (knob, value)
+            for knob in ("num_chunks", "compute_queues")
+            for value in NOT_COUNTS
+            if (knob, value) != ("num_chunks", None)  # as many as gpus
+        ],
+        ids=repr,
+    )
     def test_counts(self, knob, value):
-        if knob == "num_chunks" and value is None:  # as many as gpus
-            return
         for schedule in FICCO:
             with pytest.raises(ScenarioError, match=rf"{knob}: {value!r} must be .* from 1 to"):
                 make_plan(schedule, workload_for(schedule), 2, {knob: value})
@@ -439,6 +473,17 @@ class TestPreconditions:
             for value in (0, -1, 2**31, 1.5, True, "4", None):
                 with pytest.raises(ScenarioError, match=f"{name}: {value!r}"):
                     side_by_side(workload_for("side-by-side"), 2, **(sizes | {name: value}))
+
+    @pytest.mark.parametrize("schedule", EXCHANGES)
+    def test_tokens_are_for_another_number_of_gpus(self, schedule):
+        workload = plan_of(schedule, workload_for(schedule), 3).workload
+        with pytest.raises(ScenarioError, match="tokens are for 3 gpus, not 4"):
+            make_plan(schedule.removesuffix(" exchange"), workload, 4)
+
+    def test_a_ring_carries_no_exchange(self):
+        workload = plan_of("serial exchange", workload_for("serial"), 3).workload
+        with pytest.raises(ScenarioError, match="pattern all_to_all_gemm; this schedule is for"):
+            make_plan("shard-ring", workload, 3)
 
     def test_more_transfers_than_a_plan_can_hold(self):
         with pytest.raises(ScenarioError, match="num_chunks: 1024 on 1024 gpus"):

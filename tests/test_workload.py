@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ficco_sim.errors import FileError, WorkloadError
 from ficco_sim.workload import (
     DTYPE_BYTES,
-    OUTPUT_DTYPE,
     EXCHANGES,
+    OUTPUT_DTYPE,
     PATTERNS,
     Workload,
     WorkloadSet,

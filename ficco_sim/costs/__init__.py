@@ -114,7 +114,9 @@ class CostModel:
         """
         if engine == "core":
             core = self.profile.core_copy
-            return CopyCost(0.0 if self.ideal else core.setup_s, 0.0, core.bytes_per_s)
+            if self.ideal:
+                return CopyCost(0.0, 0.0, float("inf"))
+            return CopyCost(core.setup_s, 0.0, core.bytes_per_s)
         dma = self.profile.copy
         emulated = strided and not dma.native_2d
         if self.ideal:
