@@ -5,14 +5,13 @@ import io as text_io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficco_sim.comparison import COMPARED
+from ficco_sim.comparison import COMPARED, gemm_to_communication
 from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.costs.table import predict_gemms
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine, load_machine, named_machines
-from ficco_sim.routing import Routes, relay
-from ficco_sim.schedules import SCHEDULES, knobs_of, make_plan
-from ficco_sim.sim import communication_only, simulate
+from ficco_sim.routing import Routes
+from ficco_sim.schedules import SCHEDULES, knobs_of
 from ficco_sim.units import format_bytes, format_flops, format_rate
 from ficco_sim.workload import Workload, named_workloads
 
@@ -39,6 +38,7 @@ def machines() -> list[Row]:
     rows = []
     for name in named_machines():
         machine = load_machine(name)
+        rates = {link.bandwidth_bytes_per_s for link in machine.links}
         egress = sum(link.usable_bytes_per_s for link in machine.links if link.src == 0)
         rows.append(
             {
@@ -47,7 +47,7 @@ def machines() -> list[Row]:
                 "gpu": machine.gpu.name,
                 "family": machine.family,
                 "num_links": len(machine.links),
-                "link_bytes_per_s": machine.links[0].bandwidth_bytes_per_s if machine.links else 0.0,
+                "link_bytes_per_s": [min(rates, default=0.0), max(rates, default=0.0)],
                 "usable_egress_bytes_per_s": egress,
                 "description": machine.description,
             }
@@ -66,9 +66,7 @@ def workloads(machine: Machine) -> list[Row]:
     for workload in named_workloads().values():
         ratio = None
         if workload.pattern in COMPARED and _fits(workload, machine):
-            serial = relay(make_plan("serial", workload, machine.num_gpus), machine, pieces=8)
-            gathered_s = simulate(communication_only(serial), machine, costs).makespan_s
-            ratio = costs.whole_gemm(workload).time_s / gathered_s if gathered_s > 0 else None
+            ratio = gemm_to_communication(workload, machine, costs)
         rows.append(
             {
                 "name": workload.name,
@@ -170,7 +168,7 @@ def table(what: str, rows: list[Row], machine: str) -> "Table":
                 row["gpu"],
                 row["family"],
                 str(row["num_links"]),
-                format_rate(row["link_bytes_per_s"]),
+                " to ".join(dict.fromkeys(map(format_rate, row["link_bytes_per_s"]))),
                 format_rate(row["usable_egress_bytes_per_s"]),
                 row["description"],
             )

@@ -20,7 +20,7 @@ from ficco_sim.workload import Workload, remarks
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Result", "compare", "evaluate_plan"]
+__all__ = ["Comparison", "Result", "compare", "evaluate_plan", "gemm_to_communication"]
 
 COMPARED: dict[str, tuple[str, ...]] = {
     "all_gather_gemm": ("serial", "shard-p2p", "shard-ring", *FICCO),
@@ -196,6 +196,13 @@ def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace
     return trace, _result(plan, trace, metrics)
 
 
+def gemm_to_communication(workload: Workload, machine: Machine, costs: CostModel) -> float | None:
+    """Time of the whole GEMM over that of the communication, each alone; None if nothing moves."""
+    runner = _Runner(workload, machine, costs)
+    alone = runner.alone(runner.plan("serial", {}))
+    return alone.gemm_whole_s / alone.comm_whole_s if alone.comm_whole_s > 0 else None
+
+
 class _Runner:
     """Times alone of the plans of one workload on one machine; equal communication runs once."""
 
@@ -205,7 +212,7 @@ class _Runner:
         self.costs = costs
         self._no_commands = CostModel(machine, "ideal")
         self._known: dict[Any, tuple[float, float]] = {}
-        self._serial: dict[str, Plan] = {}
+        self._whole_s: dict[str, float] = {}
 
     def plan(self, schedule: str, knobs: dict[str, Any]) -> Plan:
         """A schedule's plan for this machine, relayed where no link joins two gpus."""
@@ -226,11 +233,8 @@ class _Runner:
         """Times of a plan's parts without overlap."""
         parts_s, bytes_s = self._communication_s(plan)
         whole_s = parts_s
-        if plan.schedule != "serial" and plan.workload.pattern in COMPARED:
-            engine = _engine(plan)
-            if engine not in self._serial:
-                self._serial[engine] = self.plan("serial", {"engine": engine})
-            whole_s = self._communication_s(self._serial[engine])[0]
+        if plan.workload.pattern in COMPARED:
+            whole_s = min(parts_s, self._whole_communication_s(_engine(plan)))
         computes = any(isinstance(task, Gemm) for task in plan.tasks)
         return Alone(
             gemm_whole_s=self.costs.whole_gemm(self.workload).time_s if computes else 0.0,
@@ -239,6 +243,27 @@ class _Runner:
             comm_parts_s=parts_s,
             comm_bytes_s=bytes_s,
         )
+
+    def _whole_communication_s(self, engine: str) -> float:
+        """The communication alone, moved in the best way known: at once, in chunks, or round a ring.
+
+        At once is best where every gpu has links of its own to all others; where links are shared or
+        relayed another way may be, and what overlap can reach is measured by the best.
+        """
+        if engine not in self._whole_s:
+            ways: list[tuple[str, dict[str, Any]]] = [("serial", {})]
+            if self.machine.family not in ("full_mesh", "switch"):
+                ways += [
+                    ("uniform-unfused-1d", {"num_chunks": n})
+                    for n in _chunk_counts(self.machine.num_gpus)
+                ]
+                if "shard-ring" in COMPARED[self.workload.pattern]:
+                    ways.append(("shard-ring", {}))
+            self._whole_s[engine] = min(
+                self._communication_s(self.plan(name, {"engine": engine, **knobs}))[0]
+                for name, knobs in ways
+            )
+        return self._whole_s[engine]
 
     def _gemm_parts_s(self, plan: Plan) -> float:
         sums: dict[int, float] = {}

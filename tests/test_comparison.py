@@ -85,9 +85,7 @@ def test_json_keys(balanced):
 
 
 def test_without_costs_of_cutting_no_schedule_beats_the_bound_and_ficco_nears_it(mesh):
-    result = compare(
-        get_workload("llama3-405b-tp8-qkv-8k"), mesh, costs=CostModel(mesh, "ideal")
-    )
+    result = compare(get_workload("llama3-405b-tp8-qkv-8k"), mesh, costs=CostModel(mesh, "ideal"))
     for r in result.results:
         assert r.makespan_s >= result.ideal_s * (1 - 1e-9)
         assert r.gemm_dil == pytest.approx(1)

@@ -44,7 +44,9 @@ def test_files_that_documents_name_exist():
 
 def test_the_example_machine_file_loads():
     text = re.search(r"```yaml\n(format_version.*?)```", SCHEMA, re.DOTALL).group(1)
-    machine = build_machine(io.decode(io.parse_yaml(text, "example"), MachineFile, "example"), "example")
+    machine = build_machine(
+        io.decode(io.parse_yaml(text, "example"), MachineFile, "example"), "example"
+    )
     assert machine.num_gpus == 4
     assert len(machine.links) == 8
 

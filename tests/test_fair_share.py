@@ -130,15 +130,9 @@ def ones(routes: list[tuple[int, ...]]) -> list[tuple[float, ...]]:
         pytest.param([()], [2.0], [5.0], [2.0], id="no-resource"),
         pytest.param([(0,)] * 4, [INF] * 4, [8.0], [2.0] * 4, id="equal-shares"),
         pytest.param([(0,)] * 3, [1.0, INF, INF], [9.0], [1.0, 4.0, 4.0], id="cap-leaves-more"),
-        pytest.param(
-            [(0,)] * 3, [1.0, 2.0, INF], [9.0], [1.0, 2.0, 6.0], id="caps-one-after-another"
-        ),
-        pytest.param(
-            [(0, 1, 2), (0,), (1,), (2,)], [INF] * 4, [4.0] * 3, [2.0] * 4, id="parking-lot"
-        ),
-        pytest.param(
-            [(0, 1), (0,), (1,)], [INF] * 3, [2.0, 10.0], [1.0, 1.0, 9.0], id="unequal-links"
-        ),
+        pytest.param([(0,)] * 3, [1.0, 2.0, INF], [9.0], [1.0, 2.0, 6.0], id="caps-one-after-another"),
+        pytest.param([(0, 1, 2), (0,), (1,), (2,)], [INF] * 4, [4.0] * 3, [2.0] * 4, id="parking-lot"),
+        pytest.param([(0, 1), (0,), (1,)], [INF] * 3, [2.0, 10.0], [1.0, 1.0, 9.0], id="unequal-links"),
         # three flows into one port and one that leaves a sender of theirs for an idle port
         pytest.param(
             [(0, 9), (1, 9), (2, 9), (0, 8)],

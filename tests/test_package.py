@@ -39,7 +39,9 @@ def test_wheel_runs_in_an_empty_environment(wheel, tmp_path):
     venv.create(environment, with_pip=True)
     bin_folder = environment / ("Scripts" if os.name == "nt" else "bin")
     subprocess.run(
-        [bin_folder / "python", "-m", "pip", "install", "--quiet", wheel], check=True, capture_output=True
+        [bin_folder / "python", "-m", "pip", "install", "--quiet", wheel],
+        check=True,
+        capture_output=True,
     )
     empty = tmp_path / "empty"
     empty.mkdir()
