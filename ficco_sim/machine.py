@@ -174,6 +174,7 @@ class Machine:
     links: tuple[Link, ...]
     switches: tuple[str, ...] = ()
     family: Family = "links"
+    extents: tuple[int, ...] | None = None
     hardware_routing: bool = False
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -299,6 +300,7 @@ def build_machine(file: MachineFile, where: str) -> Machine:
             links=links,
             switches=switches,
             family=file.topology.family,
+            extents=file.topology.extents,
             hardware_routing=file.hardware_routing,
             sources=sources,
         )

@@ -1,4 +1,4 @@
-"""A picture of a machine: gpus in a circle, switches within, a line per pair of nodes."""
+"""A picture of a machine: gpus on a circle or grid, switches within, a line per pair of nodes."""
 
 import math
 from io import BytesIO
@@ -21,6 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GPU_COLOUR, SWITCH_COLOUR = "#FFFFFF", "#E8E8E8"
 MAX_LABELLED = 64  # gpus; beyond that names would cover each other
 WIDEST_LINE, NARROWEST_LINE = 4.0, 0.8
+ARC, ARC_POINTS = 0.35, 24  # bulge of an arc, in units of the picture
 
 
 def draw(machine: Machine, path: Path, description: Description | None = None) -> None:
@@ -77,7 +78,15 @@ def _subtitle(told: Description) -> str:
 
 
 def _places(machine: Machine) -> list[tuple[float, float]]:
-    """Gpus on a circle from the top, switches on a smaller one near the gpus they serve."""
+    """Gpus of a flat torus on a grid; others on a circle, switches near the gpus they serve."""
+    flat = [extent for extent in machine.extents or () if extent > 1]
+    if len(flat) == 2:
+        rows, cols = flat
+        step = 1.7 / (max(rows, cols) - 1)
+        return [
+            ((g % cols - (cols - 1) / 2) * step, ((rows - 1) / 2 - g // cols) * step)
+            for g in range(machine.num_gpus)
+        ]
     places = [_on_circle(g / machine.num_gpus, 1.0) for g in range(machine.num_gpus)]
     count = len(machine.switches)
     for index in range(count):
@@ -114,13 +123,42 @@ def _draw_links(axes: "Axes", machine: Machine, places: list[tuple[float, float]
         width = max(WIDEST_LINE * rate / max(by_rate), NARROWEST_LINE)
         if len(links) > 200:
             width = NARROWEST_LINE / 2
-        lines = [(places[link.src], places[link.dst]) for link in links]
+        lines = [_line(places[link.src], places[link.dst], places) for link in links]
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, zorder=1))
         for link in links:
             if (link.dst, link.src) not in rates:
                 _draw_arrow(axes, places[link.src], places[link.dst], colour)
         handles.append(Line2D([], [], color=colour, linewidth=max(width, 1), label=format_rate(rate)))
     return handles
+
+
+def _line(
+    a: tuple[float, float], b: tuple[float, float], places: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """A straight line, or an arc where other nodes lie on it, as the links round a torus do."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    length = math.hypot(dx, dy)
+    covered = any(
+        abs((x - a[0]) * dy - (y - a[1]) * dx) < 1e-9 * length
+        and 0 < (x - a[0]) * dx + (y - a[1]) * dy < length**2 * (1 - 1e-9)
+        for x, y in places
+        if (x, y) not in (a, b)
+    )
+    if not covered:
+        return [a, b]
+    bulge = ARC / length
+    middle = ((a[0] + b[0]) / 2 + bulge * dy, (a[1] + b[1]) / 2 - bulge * dx)
+    points = []
+    for i in range(ARC_POINTS + 1):
+        t = i / ARC_POINTS
+        weights = ((1 - t) ** 2, 2 * t * (1 - t), t**2)
+        points.append(
+            tuple(
+                sum(w * p[axis] for w, p in zip(weights, (a, middle, b), strict=True))
+                for axis in (0, 1)
+            )
+        )
+    return [(x, y) for x, y in points]
 
 
 def _draw_arrow(axes: "Axes", a: tuple[float, float], b: tuple[float, float], colour: str) -> None:
