@@ -1,5 +1,8 @@
 """The main job: all schedules of a workload on a machine, side by side, and what they tell."""
 
+import contextlib
+import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -10,7 +13,7 @@ from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
 from ficco_sim.plan import Gemm, Plan, Transfer
-from ficco_sim.routing import relay
+from ficco_sim.routing import Routes, relay
 from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.trace import Trace
@@ -20,7 +23,7 @@ from ficco_sim.workload import Workload, remarks
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Result", "compare", "evaluate_plan", "gemm_to_communication"]
+__all__ = ["Comparison", "Evaluation", "Result", "compare", "evaluate_plan", "gemm_to_communication"]
 
 COMPARED: dict[str, tuple[str, ...]] = {
     "all_gather_gemm": ("serial", "shard-p2p", "shard-ring", *FICCO),
@@ -28,6 +31,9 @@ COMPARED: dict[str, tuple[str, ...]] = {
 }
 COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
 RELAY_PIECES = (2, 4, 8, 16)
+MAX_TRIED_TASKS = 20_000  # larger plans would take longer to try than they gain
+PIPELINED_CHUNKS = (2, 4, 8)
+COLLECT_AFTER = 500_000  # objects
 WORTH_IT = 1.01  # gains below this are not called a gain
 
 
@@ -140,6 +146,29 @@ def compare(
             f"workload {workload.name!r}: nothing to compare for the pattern {workload.pattern}, only "
             f"for {' and '.join(COMPARED)}"
         )
+    with _rare_collections():
+        return _compare(workload, machine, costs, engines, gather, progress)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Keep Python from looking for cycles among millions of live tasks: a third of the time."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _compare(
+    workload: Workload,
+    machine: Machine,
+    costs: CostModel | None,
+    engines: Sequence[str],
+    gather: str,
+    progress: Callable[[int, int, str], None] | None,
+) -> Comparison:
     runner = _Runner(workload, machine, costs or CostModel(machine))
     grid = list(_grid(COMPARED[workload.pattern], machine.num_gpus, engines, gather))
     results: list[Result] = []
@@ -183,17 +212,33 @@ def compare(
     )
 
 
-def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> tuple[Trace, Result]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One plan simulated: as it ran (relayed if need be), its trace and metrics, and how long it took.
+
+    ``wall_s`` is the time of that simulation alone, without its baseline.
+    """
+
+    plan: Plan
+    trace: Trace
+    result: Result
+    wall_s: float
+
+
+def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> Evaluation:
     """Simulate one plan and its serial counterpart, and derive its metrics."""
     runner = _Runner(plan.workload, machine, costs)
     plan = runner.relayed(plan)
+    start_s = time.perf_counter()
     trace = simulate(plan, machine, costs)
+    wall_s = time.perf_counter() - start_s
     serial_s = trace.makespan_s
     if plan.workload.pattern in COMPARED:
         knobs = {"engine": _engine(plan)}
         serial_s = simulate(runner.plan("serial", knobs), machine, costs).makespan_s
     metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
-    return trace, _result(plan, trace, metrics)
+    result = _result(plan, trace, metrics)
+    return Evaluation(plan=plan, trace=trace, result=result, wall_s=wall_s)
 
 
 def gemm_to_communication(workload: Workload, machine: Machine, costs: CostModel) -> float | None:
@@ -226,7 +271,8 @@ class _Runner:
         routed = relay(plan, self.machine)
         if routed is plan or plan.schedule in FICCO:
             return routed
-        tries = [routed, *(relay(plan, self.machine, pieces=n) for n in RELAY_PIECES)]
+        pieces = [n for n in RELAY_PIECES if n * len(plan.tasks) <= MAX_TRIED_TASKS]
+        tries = [routed, *(relay(plan, self.machine, pieces=n) for n in pieces)]
         return min(tries, key=lambda p: self._communication_s(p)[0])
 
     def alone(self, plan: Plan) -> Alone:
@@ -251,13 +297,18 @@ class _Runner:
         relayed another way may be, and what overlap can reach is measured by the best.
         """
         if engine not in self._whole_s:
+            num_gpus = self.machine.num_gpus
             ways: list[tuple[str, dict[str, Any]]] = [("serial", {})]
             if self.machine.family not in ("full_mesh", "switch"):
                 ways += [
                     ("uniform-unfused-1d", {"num_chunks": n})
-                    for n in _chunk_counts(self.machine.num_gpus)
+                    for n in PIPELINED_CHUNKS
+                    if num_gpus**2 * n <= MAX_TRIED_TASKS
                 ]
-                if "shard-ring" in COMPARED[self.workload.pattern]:
+                neighbours = Routes(self.machine).direct
+                if "shard-ring" in COMPARED[self.workload.pattern] and all(
+                    neighbours((g + 1) % num_gpus, g) for g in range(num_gpus)
+                ):
                     ways.append(("shard-ring", {}))
             self._whole_s[engine] = min(
                 self._communication_s(self.plan(name, {"engine": engine, **knobs}))[0]

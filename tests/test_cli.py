@@ -353,6 +353,12 @@ def test_compare_relays_where_gpus_forward(capsys):
         run(capsys, "simulate", "hetero-fused-1d", "--machine", "ring_8", *SMALL, "--json", "-")
     )
     assert row["makespan_s"] > 0
+    # forwarded in pieces, the tasks are others than those of the schedule's plan
+    run(
+        capsys, "simulate", "serial", "--machine", "ring_8", "--gemm", "65536,256,4096", "--plot", "p.svg",
+        "--trace", "t.json",
+    )  # fmt: skip
+    assert ".p0" in Path("t.json").read_text()
     out = run(capsys, "compare", "--machine", "ring_8", "--gemm", "4096,256,256")
     assert "shard-ring" in out
 

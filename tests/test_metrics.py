@@ -97,7 +97,7 @@ def test_nothing_to_gain_has_no_fraction():
 def test_breakdown_adds_up_to_the_makespan(mesh, schedule, submission):
     workload = get_workload("llama3-70b-tp8-qkv-4k")
     plan = make_plan(schedule, workload, 8)
-    _, result = evaluate_plan(plan, mesh, CostModel(mesh, submission=submission))
+    result = evaluate_plan(plan, mesh, CostModel(mesh, submission=submission)).result
     parts = result.breakdown
     total = (
         parts.gemm_s
@@ -115,7 +115,7 @@ def test_breakdown_adds_up_to_the_makespan(mesh, schedule, submission):
 def test_serial_exposes_all_communication_and_loses_nothing_else(mesh):
     costs = CostModel(mesh)
     workload = get_workload("llama3-70b-tp8-qkv-8k")
-    _, result = evaluate_plan(make_plan("serial", workload, 8), mesh, costs)
+    result = evaluate_plan(make_plan("serial", workload, 8), mesh, costs).result
     assert result.speedup == 1
     assert result.fraction_of_ideal == 0
     assert result.gemm_dil == result.comm_dil == result.gemm_cil == result.comm_cil == 1
@@ -141,7 +141,7 @@ def test_serial_exposes_all_communication_and_loses_nothing_else(mesh):
 def test_cause(workload, schedule, knobs, machine, submission, cause):
     place = load_machine(machine)
     plan = make_plan(schedule, get_workload(workload), 8, knobs)
-    _, result = evaluate_plan(plan, place, CostModel(place, submission=submission))
+    result = evaluate_plan(plan, place, CostModel(place, submission=submission)).result
     assert result.cause == cause
 
 
@@ -149,14 +149,15 @@ def test_cause_is_contention_where_copies_slow_the_gemm_most(mesh):
     slopes = replace(mesh.profile.contention, dma_in=8.0, dma_out=8.0)
     slow = replace(mesh, profile=replace(mesh.profile, contention=slopes))
     plan = make_plan("hetero-batched-1d", get_workload("llama3-70b-tp8-qkv-32k"), 8, {"num_chunks": 4})
-    _, result = evaluate_plan(plan, slow, CostModel(slow))
+    result = evaluate_plan(plan, slow, CostModel(slow)).result
     assert result.cause == "contention"
     assert result.gemm_cil > 1.5
 
 
 def test_no_compute_means_all_time_is_exposed(mesh):
     workload = Workload(name="ag", pattern="all_gather", m=4096, n=1, k=4096)
-    trace, result = evaluate_plan(make_plan("all-gather", workload, 8), mesh, CostModel(mesh))
+    run = evaluate_plan(make_plan("all-gather", workload, 8), mesh, CostModel(mesh))
+    trace, result = run.trace, run.result
     assert result.exposed_comm_s == trace.makespan_s > 0
     assert result.gemm_dil == 1
     assert math.isfinite(result.speedup)

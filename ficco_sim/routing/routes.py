@@ -64,6 +64,14 @@ class Routes:
             self._known[src, dst] = route
         return route
 
+    def direct(self, src: int, dst: int) -> bool:
+        """Whether data gets from one gpu to another without any gpu in between."""
+        try:
+            self(src, dst)
+        except MachineError:
+            return False
+        return True
+
     def _shortest(self, src: int, dst: int) -> Route:
         import networkx as nx
 
