@@ -355,8 +355,8 @@ def test_compare_relays_where_gpus_forward(capsys):
     assert row["makespan_s"] > 0
     # forwarded in pieces, the tasks are others than those of the schedule's plan
     run(
-        capsys, "simulate", "serial", "--machine", "ring_8", "--gemm", "65536,256,4096", "--plot", "p.svg",
-        "--trace", "t.json",
+        capsys, "simulate", "serial", "--machine", "ring_8", "--gemm", "65536,256,4096",
+        "--plot", "p.svg", "--trace", "t.json",
     )  # fmt: skip
     assert ".p0" in Path("t.json").read_text()
     out = run(capsys, "compare", "--machine", "ring_8", "--gemm", "4096,256,256")
