@@ -252,6 +252,26 @@ def test_all_gpus_of_a_symmetric_machine_are_equal(case: Case) -> None:
             assert span.lost_s == pytest.approx(first.lost_s, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.parametrize("family", ["full_mesh", "switch"])
+@pytest.mark.parametrize("schedule", ["uniform-fused-1d", "uniform-fused-2d", "uniform-batched-1d"])
+def test_one_chunk_is_the_serial_schedule(schedule: str, family: str) -> None:
+    """Whole shards at once and one GEMM after them; also, no two gpus begin with the same peer.
+
+    Behind a switch, where an engine serves one peer after another, gpus that all began with gpu 0
+    would share its port and leave the others idle.
+    """
+    workload = Workload(name="w", pattern="all_gather_gemm", m=8192, n=1024, k=4096)
+    machine = machine_of(family, 8, "h200" if family == "switch" else "mi300x")
+    serial, one_chunk = (
+        simulate(make_plan(name, workload, 8, knobs), machine).makespan_s
+        for name, knobs in (("serial", {}), (schedule, {"num_chunks": 1}))
+    )
+    if schedule == "uniform-batched-1d":  # its entries share no tile
+        assert one_chunk == pytest.approx(serial, rel=0.05)
+    else:
+        assert one_chunk == pytest.approx(serial)
+
+
 # bytes
 
 

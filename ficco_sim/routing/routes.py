@@ -5,6 +5,7 @@ are equally short. Bytes cut through: they cross all links of a path at one rate
 latency to the first byte.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from ficco_sim.errors import MachineError
@@ -44,6 +45,9 @@ class Routes:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._direct = {(link.src, link.dst): i for i, link in enumerate(machine.links)}
+        self._after: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for link in sorted(machine.links, key=lambda each: (each.src, each.dst)):
+            self._after[link.src].append((link.dst, link.latency_s))
         self._known: dict[tuple[int, int], Route] = {}
 
     def __call__(self, src: int, dst: int) -> Route:
@@ -73,37 +77,41 @@ class Routes:
         return True
 
     def _shortest(self, src: int, dst: int) -> Route:
-        import networkx as nx
-
+        """Count shortest paths from the source outwards, then their shares back from the end."""
         machine = self._machine
-        graph = machine.graph()
-        if not machine.hardware_routing:  # switches pass on, gpus do not
-            graph.remove_nodes_from(g for g in range(machine.num_gpus) if g not in (src, dst))
-        try:
-            length = int(nx.shortest_path_length(graph, src, dst))
-        except (nx.NetworkXNoPath, nx.NodeNotFound):
+        # of each node reached: hops, number of shortest paths, latency of the slowest of them
+        reached: dict[int, tuple[int, int, float]] = {src: (0, 1, 0.0)}
+        steps: list[tuple[int, int]] = []
+        level = [src]
+        while level and dst not in reached:
+            found: dict[int, tuple[int, int, float]] = {}
+            for u in level:
+                hops, paths, latency_s = reached[u]
+                for v, link_latency_s in self._after[u]:
+                    if v in reached or (v != dst and not self._passes_on(v)):
+                        continue
+                    steps.append((u, v))
+                    _, others, slowest_s = found.get(v, (0, 0, 0.0))
+                    slowest_s = max(slowest_s, latency_s + link_latency_s)
+                    found[v] = (hops + 1, paths + others, slowest_s)
+            reached |= found
+            level = list(found)
+        if dst not in reached:
             raise MachineError(
                 f"{machine.name}: no link joins gpu {src} to gpu {dst}, and its hardware does not "
                 "route between gpus"
-            ) from None
-        from_src = nx.single_source_shortest_path_length(graph, src, cutoff=length)
-        to_dst = nx.single_source_shortest_path_length(graph.reverse(copy=False), dst, cutoff=length)
-        # number of shortest paths, and slowest of them, from src to each node and from it to dst
-        ahead = {src: (1, 0.0)}
-        steps: list[tuple[int, int]] = []
-        for u in sorted(from_src, key=lambda node: (from_src[node], node)):
-            if u not in ahead:
-                continue
-            for v in sorted(graph.successors(u)):
-                if from_src.get(v) == from_src[u] + 1 and from_src[v] + to_dst.get(v, length) == length:
-                    steps.append((u, v))
-                    paths, latency_s = ahead.get(v, (0, 0.0))
-                    via_s = ahead[u][1] + graph.edges[u, v]["latency_s"]
-                    ahead[v] = (paths + ahead[u][0], max(latency_s, via_s))
-        behind = {dst: 1}
+            )
+        onward = {dst: 1}
+        used = []
         for u, v in reversed(steps):
-            behind[u] = behind.get(u, 0) + behind[v]
-        total, latency_s = ahead[dst]
-        links = tuple(self._direct[u, v] for u, v in steps)
-        shares = tuple(ahead[u][0] * behind[v] / total for u, v in steps)
+            if v in onward:
+                onward[u] = onward.get(u, 0) + onward[v]
+                used.append((u, v))
+        _, total, latency_s = reached[dst]
+        used.reverse()
+        links = tuple(self._direct[u, v] for u, v in used)
+        shares = tuple(reached[u][1] * onward[v] / total for u, v in used)
         return Route(links, shares, latency_s)
+
+    def _passes_on(self, node: int) -> bool:
+        return self._machine.hardware_routing or node >= self._machine.num_gpus

@@ -74,6 +74,7 @@ class ComputeUnits:
         self._hbm_bytes_per_s = costs.machine.gpu.hbm_bytes_per_s
         self._ideal = costs.ideal
         self._active: list[dict[Kernel, None]] = [{} for _ in range(num_gpus)]
+        self._mixes: list[_Mix | None] = [None] * num_gpus
         self._num_gemms = [0] * num_gpus
         self._dirty: dict[int, None] = {}
 
@@ -84,6 +85,7 @@ class ComputeUnits:
     def start(self, kernel: Kernel) -> None:
         """Begin the body of a kernel."""
         self._active[kernel.gpu][kernel] = None
+        self._mixes[kernel.gpu] = None
         self._dirty[kernel.gpu] = None
         if kernel.is_gemm:
             self._num_gemms[kernel.gpu] += 1
@@ -97,6 +99,7 @@ class ComputeUnits:
             return
         gpu = activity.gpu
         del self._active[gpu][activity]
+        self._mixes[gpu] = None
         self._dirty[gpu] = None
         if activity.is_gemm:
             self._num_gemms[gpu] -= 1
@@ -113,42 +116,74 @@ class ComputeUnits:
         """Set the rates of the kernels on gpus where something changed."""
         dirty, self._dirty = self._dirty, {}
         for gpu in dirty:
-            kernels = self._active[gpu]
-            if kernels:
-                for kernel in kernels:
-                    kernel.advance(now_s)
-                self._settle_gpu(gpu, kernels)
+            if self._active[gpu]:
+                self._settle_gpu(gpu, now_s)
 
-    def _settle_gpu(self, gpu: int, kernels: dict[Kernel, None]) -> None:
-        share = _share(kernels)
+    def _settle_gpu(self, gpu: int, now_s: float) -> None:
+        kernels = self._active[gpu]
+        mix = self._mixes[gpu]
+        if mix is None:
+            mix = self._mixes[gpu] = _Mix(kernels)
+        share = mix.share
+        set_rate = self._settler.set_rate
         if self._ideal:
             for kernel in kernels:
-                self._settler.set_rate(kernel, share, share)
+                kernel.advance(now_s)
+                set_rate(kernel, share, share)
             return
         dma_in, dma_out, core_in, core_out = self._traffic(gpu)
         hbm = self._hbm_bytes_per_s
         slopes = self._contention
+        copies = dma_in + dma_out + core_in + core_out
         slower = (
             1.0
             + (
-                (slopes.dma_in * dma_in + slopes.dma_out * dma_out)
-                + (slopes.core_in * core_in + slopes.core_out * core_out)
+                slopes.dma_in * dma_in
+                + slopes.dma_out * dma_out
+                + slopes.core_in * core_in
+                + slopes.core_out * core_out
             )
             / hbm
         )
-        paces = {
-            kernel: share / (slower * (kernel.fewer_units if core_in > 0.0 else 1.0))
-            if kernel.is_gemm
-            else share
-            for kernel in kernels
-        }
-        wanted_alone = sum(kernel.hbm_bytes_per_s for kernel in kernels) * share
-        alone = share * min(1.0, hbm / wanted_alone) if wanted_alone > 0.0 else share
-        wanted = sum(kernel.hbm_bytes_per_s * pace for kernel, pace in paces.items())
-        free = max(hbm - (dma_in + dma_out + core_in + core_out), hbm * MIN_HBM_SHARE)
+        alone = share * min(1.0, hbm / mix.hbm_bytes_per_s) if mix.hbm_bytes_per_s > 0.0 else share
+        gemm_pace = share / slower
+        if core_in > 0.0:
+            wanted = sum(
+                k.hbm_bytes_per_s * (gemm_pace / k.fewer_units if k.is_gemm else share) for k in kernels
+            )
+        else:
+            wanted = mix.gemm_hbm * gemm_pace + mix.copy_hbm * share
+        free = max(hbm - copies, hbm * MIN_HBM_SHARE)
         fit = min(1.0, free / wanted) if wanted > 0.0 else 1.0
-        for kernel, pace in paces.items():
-            self._settler.set_rate(kernel, pace * fit, max(alone, pace * fit))
+        for kernel in kernels:
+            kernel.advance(now_s)
+            pace = share
+            if kernel.is_gemm:
+                pace = gemm_pace / kernel.fewer_units if core_in > 0.0 else gemm_pace
+            rate = pace * fit
+            set_rate(kernel, rate, max(rate, alone))
+
+
+class _Mix:
+    """What the kernels of a gpu want together; changes only as they come and go.
+
+    Attributes
+    ----------
+    share
+        Pace of each, of its pace alone, before contention with copies.
+    gemm_hbm, copy_hbm
+        HBM traffic of GEMMs and of copy kernels, each at its pace alone, in bytes/s.
+    hbm_bytes_per_s
+        Both at the share.
+    """
+
+    __slots__ = ("copy_hbm", "gemm_hbm", "hbm_bytes_per_s", "share")
+
+    def __init__(self, kernels: dict[Kernel, None]) -> None:
+        self.share = _share(kernels)
+        self.gemm_hbm = sum(k.hbm_bytes_per_s for k in kernels if k.is_gemm)
+        self.copy_hbm = sum(k.hbm_bytes_per_s for k in kernels if not k.is_gemm)
+        self.hbm_bytes_per_s = (self.gemm_hbm + self.copy_hbm) * self.share
 
 
 def _share(kernels: dict[Kernel, None]) -> float:
