@@ -263,7 +263,7 @@ class _Family:
         num_rows = sum(hi - lo for _, (lo, hi) in blocks)
         if self.in_place and (builder.num_gpus == 1 or cols == builder.all_k):
             deps: list[str] = []
-            for src, rows in blocks:
+            for src, rows in sorted(blocks, key=lambda block: self.sources(gpu).index(block[0])):
                 chunk = builder.origin(gpu, src, rows, cols)
                 deps += self.receive(step, chunk, builder.a(gpu, rows, cols))
             return builder.a(gpu, (blocks[0][1][0], blocks[-1][1][1]), cols), deps
