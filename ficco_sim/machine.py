@@ -372,6 +372,7 @@ def _listed_links(topology: Topology, num_gpus: int) -> Iterator[Link]:
         raise MachineError(f"switches: {list(topology.switches)}: a name occurs twice")
     if len(topology.links) > MAX_LINKS:
         raise MachineError(f"links: {len(topology.links):,} are more than {MAX_LINKS:,}")
+    both_ways: dict[tuple[int, int], int] = {}
     for position, entry in enumerate(topology.links):
         nodes = []
         for key in ("src", "dst"):
@@ -398,4 +399,11 @@ def _listed_links(topology: Topology, num_gpus: int) -> Iterator[Link]:
         )
         yield link
         if entry.both_ways:
+            other = both_ways.get((link.dst, link.src))
+            if other is not None:
+                raise MachineError(
+                    f"links[{position}]: links[{other}] is the same link from its other end and counts "
+                    "both ways; leave one out, or set both_ways: false on each"
+                )
+            both_ways[link.src, link.dst] = position
             yield replace(link, src=link.dst, dst=link.src)

@@ -1,6 +1,7 @@
 """Machines from files: families, links, routes, and every way to get them wrong. Layer: data."""
 
 import copy
+import dataclasses
 import functools
 import json
 import math
@@ -18,8 +19,10 @@ from ficco_sim import io
 from ficco_sim.errors import FiccoError, FileError, MachineError
 from ficco_sim.machine import (
     Link,
+    LinkEntry,
     Machine,
     MachineFile,
+    Topology,
     build_machine,
     data_folder,
     load_machine,
@@ -642,3 +645,25 @@ def test_a_machine_file_made_in_python_gives_the_machine_of_the_file(tmp_path: P
     file = io.decode(document, MachineFile, "test")
     assert build_machine(file, "test") == load(tmp_path, document)
     assert io.to_plain(file)["topology"]["family"] == "full_mesh"
+
+
+def test_a_link_listed_from_both_ends_is_not_counted_twice():
+    entry = LinkEntry(src=0, dst=1, bandwidth_bytes_per_s=1e9, latency_s=0.0)
+    back = dataclasses.replace(entry, src=1, dst=0)
+    with pytest.raises(MachineError, match=r"links\[1\]: links\[0\] is the same link"):
+        listed(entry, back)
+    one_way = [dataclasses.replace(e, both_ways=False) for e in (entry, back)]
+    assert {(x.src, x.dst, x.bandwidth_bytes_per_s) for x in listed(*one_way).links} == {
+        (0, 1, 1e9),
+        (1, 0, 1e9),
+    }
+    # the same end twice is two parallel links
+    assert {x.bandwidth_bytes_per_s for x in listed(entry, entry).links} == {2e9}
+
+
+def listed(*entries):
+    topology = Topology(family="links", links=entries)
+    file = MachineFile(
+        format_version=1, name="m", description="", num_gpus=2, gpu="h200", topology=topology
+    )
+    return build_machine(file, "test")

@@ -233,7 +233,13 @@ def machines(draw) -> Machine:
     names = tuple(f"s{i}" for i in range(draw(st.integers(0, 3))))
     nodes = [*range(num_gpus), *names]
     pairs = draw(st.lists(st.sampled_from(list(itertools.permutations(nodes, 2))), max_size=16))
-    links = [entry(a, b, draw(st.integers(1, 9)), both_ways=draw(st.booleans())) for a, b in pairs]
+    links = []
+    both = set()
+    for a, b in pairs:
+        # a link that counts both ways may not be listed from its other end as well
+        ways = (b, a) not in both and draw(st.booleans())
+        both |= {(a, b)} if ways else set()
+        links.append(entry(a, b, draw(st.integers(1, 9)), both_ways=ways))
     return listed(num_gpus, *links, switches=names)
 
 
