@@ -1,5 +1,6 @@
 """Layer: documents. What the README and the machine schema say is so."""
 
+import importlib.util
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -54,3 +55,15 @@ def test_the_example_machine_file_loads():
 def test_the_schema_names_every_group_of_the_profile():
     for f in fields(GpuFile):
         assert f"`{f.name}`" in SCHEMA or f.name == "format_version"
+
+
+@pytest.mark.parametrize("machine", ["mi300x_8", "ring_8"])
+def test_the_table_of_wirings_is_what_its_script_prints(machine):
+    spec = importlib.util.spec_from_file_location("table", ROOT / "docs" / "topology_table.py")
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    lines = (ROOT / "docs" / "topologies.md").read_text().splitlines()
+    workload = table.WORKLOADS[0]
+    row = next(line for line in lines if line.startswith(f"| {workload} "))
+    assert table.cell(workload, machine) in row
+    assert sum(line.startswith("| ") for line in lines) == len(table.WORKLOADS) + 1
