@@ -1,7 +1,5 @@
 """The main job: all schedules of a workload on a machine, side by side, and what they tell."""
 
-import contextlib
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,6 +9,7 @@ from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
 from ficco_sim.costs import CostKind, CostModel, Submission
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
+from ficco_sim.memory import rare_collections
 from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
 from ficco_sim.plan import Gemm, Plan, Transfer
 from ficco_sim.routing import Routes, relay
@@ -33,7 +32,6 @@ COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
 RELAY_PIECES = (2, 4, 8, 16)
 MAX_TRIED_TASKS = 20_000  # larger plans would take longer to try than they gain
 PIPELINED_CHUNKS = (2, 4, 8)
-COLLECT_AFTER = 500_000  # objects
 WORTH_IT = 1.01  # gains below this are not called a gain
 
 
@@ -146,19 +144,8 @@ def compare(
             f"workload {workload.name!r}: nothing to compare for the pattern {workload.pattern}, only "
             f"for {' and '.join(COMPARED)}"
         )
-    with _rare_collections():
+    with rare_collections():
         return _compare(workload, machine, costs, engines, gather, progress)
-
-
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Keep Python from looking for cycles among millions of live tasks: a third of the time."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def _compare(

@@ -13,9 +13,10 @@ from typing import Any
 
 from simpy import Environment, Event
 
-from ficco_sim.costs import CostModel, GemmCost, gemm_shape
+from ficco_sim.costs import CopyCost, CostModel, GemmCost, gemm_shape
 from ficco_sim.errors import ScenarioError, SimulationError
 from ficco_sim.machine import Machine
+from ficco_sim.memory import rare_collections
 from ficco_sim.plan import Gemm, LocalCopy, Plan, PlanIndex, Queue, Transfer, buffer_bytes
 from ficco_sim.routing import Routes
 from ficco_sim.sim.activity import Settler
@@ -58,7 +59,8 @@ def simulate(plan: Plan, machine: Machine, costs: CostModel | None = None) -> Tr
         raise ScenarioError(
             f"the plan is for {plan.num_gpus} gpus, machine {machine.name} has {machine.num_gpus}"
         )
-    return _Run(plan, machine, costs or CostModel(machine)).run()
+    with rare_collections():
+        return _Run(plan, machine, costs or CostModel(machine)).run()
 
 
 def communication_only(plan: Plan) -> Plan:
@@ -145,6 +147,7 @@ class _Run:
         self.submitted_s = self._submission_times()
         self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
+        self._copy_known: dict[tuple[str, int, bool], CopyCost] = {}
         self._gemm_known: dict[Any, tuple[GemmCost, float, float]] = {}
 
     def run(self) -> Trace:
@@ -213,7 +216,12 @@ class _Run:
             num_cols < self.buffer_cols[src.gpu, src.buffer]
             or num_cols < self.buffer_cols[dst.gpu, dst.buffer]
         )
-        cost = self.costs.copy(task.queue.engine, row_bytes=num_cols * element_bytes, strided=strided)
+        kind = (task.queue.engine, num_cols * element_bytes, strided)
+        cost = self._copy_known.get(kind)
+        if cost is None:
+            engine, row_bytes, _ = kind
+            cost = self.costs.copy(engine, row_bytes=row_bytes, strided=strided)
+            self._copy_known[kind] = cost
         self.emulated = self.emulated or cost.emulated
         route = self.routes(src.gpu, dst.gpu)
         before_s = cost.setup_s + route.latency_s
