@@ -214,7 +214,7 @@ def results_table(results: Sequence[Result], *, title: str = "") -> "Table":
     for name in ("chunks", "queues", "makespan", "speed-up", "of ideal", "exposed"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("DIL gemm", "comm", "CIL gemm", "comm"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", min_width=4)
     table.add_column("held back by", no_wrap=True)
     both = len({result.engine for result in results}) > 1
     if both:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ficco_sim.trace import Trace
     from ficco_sim.workload import Workload
 
-TABLE_WIDTH = 132  # where the output is no terminal
+TABLE_WIDTH = 144  # where the output is no terminal
 
 
 def find_machine(name: str) -> "Machine":
