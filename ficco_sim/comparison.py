@@ -121,7 +121,7 @@ def compare(
     """Simulate every schedule of a workload on a machine.
 
     FiCCO schedules are tried with 2, 4 and p chunks per shard, unfused ones also on 4 compute
-    queues. Every plan is checked before it runs.
+    queues. Every plan of up to `MAX_CHECKED_TASKS` tasks is checked before it runs.
 
     Parameters
     ----------
@@ -161,7 +161,11 @@ def _compare(
     results: list[Result] = []
     traces: dict[str, tuple[Plan, Trace]] = {}
     best_s = float("inf")
-    serial: dict[str, float] = {}
+    # a gain over a slower engine's serial run would flatter
+    serial_s = min(
+        simulate(runner.plan("serial", {"engine": engine}), machine, runner.costs).makespan_s
+        for engine in engines
+    )
     for done, (name, knobs) in enumerate(grid):
         if progress is not None:
             progress(done, len(grid), name)
@@ -169,10 +173,7 @@ def _compare(
         if len(plan.tasks) <= MAX_CHECKED_TASKS:
             check_plan(plan)
         trace = simulate(plan, machine, runner.costs)
-        if name == "serial":
-            serial[knobs["engine"]] = trace.makespan_s
-        # a gain over a slower engine's serial run would flatter
-        metrics = summarize(plan, trace, runner.alone(plan), serial_s=min(serial.values()))
+        metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
         results.append(_result(plan, trace, metrics))
         if name == "serial" and engines[0] == knobs["engine"]:
             traces["serial"] = (plan, trace)
@@ -181,7 +182,6 @@ def _compare(
             traces["best"] = (plan, trace)
     results.sort(key=lambda result: result.makespan_s)
     alone = runner.alone(traces["serial"][0])
-    serial_s = min(serial.values())
     return Comparison(
         machine=machine.name,
         workload=workload.name,

@@ -6,7 +6,6 @@ running it. It knows no machine and no time.
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -319,11 +318,6 @@ class PlanIndex:
             for p in predecessors:
                 successors[p].append(i)
         return successors
-
-
-def region_bytes(regions: Iterable[Region], element_bytes: int) -> int:
-    """Bytes in regions of one element size."""
-    return sum(region.num_elements for region in regions) * element_bytes
 
 
 def buffer_bytes(plan: Plan) -> dict[tuple[int, str], int]:

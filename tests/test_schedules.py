@@ -20,7 +20,7 @@ from strategies import (
 
 from ficco_sim.check import check_plan
 from ficco_sim.errors import ScenarioError
-from ficco_sim.plan import Gemm, LocalCopy, Transfer, buffer_bytes, region_bytes
+from ficco_sim.plan import Gemm, LocalCopy, Transfer, buffer_bytes
 from ficco_sim.schedules import (
     FICCO,
     SCHEDULES,
@@ -80,7 +80,7 @@ class TestClosedForms:
         total = 0
         for gpu, (lo, hi) in enumerate(split(m, p)):
             received = transfers_into(plan, gpu)
-            moved_bytes = sum(region_bytes([t.src], sizes[t.src.gpu, t.src.buffer]) for t in received)
+            moved_bytes = sum(t.src.num_elements * sizes[t.src.gpu, t.src.buffer] for t in received)
             assert moved_bytes == (m - (hi - lo)) * k * element_bytes
             total += moved_bytes
         assert total == (p - 1) * m * k * element_bytes
@@ -107,7 +107,7 @@ class TestClosedForms:
         for gpu in range(p):
             received = [w.tokens[src][gpu] for src in range(p)]
             moved_bytes = sum(
-                region_bytes([t.src], sizes[t.src.gpu, t.src.buffer]) for t in transfers_into(plan, gpu)
+                t.src.num_elements * sizes[t.src.gpu, t.src.buffer] for t in transfers_into(plan, gpu)
             )
             assert moved_bytes == (sum(received) - received[gpu]) * row_bytes
             flops = sum(task.flops for task in gemms_on(plan, gpu))

@@ -6,9 +6,9 @@ from typing import Any
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.plan import Plan
-from ficco_sim.schedules.collectives import ALGORITHMS, collective
+from ficco_sim.schedules.collectives import ALGORITHMS, all_gather, collective
 from ficco_sim.schedules.ficco import Granularity, Shape, Uniformity, ficco_schedule
-from ficco_sim.schedules.serial import all_gather, serial
+from ficco_sim.schedules.serial import serial
 from ficco_sim.schedules.shard import shard_p2p, shard_ring
 from ficco_sim.schedules.side_by_side import side_by_side
 from ficco_sim.workload import Workload

@@ -5,6 +5,7 @@ reduction moves a part to a scratch buffer and adds it there: DMA engines do no 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
 from ficco_sim.errors import ScenarioError
@@ -12,7 +13,7 @@ from ficco_sim.plan import Interval, Plan, Region
 from ficco_sim.schedules.builder import PlanBuilder, check_arguments
 from ficco_sim.workload import COLLECTIVES, Workload, split
 
-__all__ = ["ALGORITHMS", "Algorithm", "collective"]
+__all__ = ["ALGORITHMS", "Algorithm", "all_gather", "collective"]
 
 Algorithm: TypeAlias = Literal["direct", "ring", "ring-two-way", "ring-two-way-split", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -70,6 +71,19 @@ def collective(
         f"{workload.pattern.replace('_', '-')}-{algorithm}",
         {"engine": engine, "num_chunks": num_chunks},
     )
+
+
+def all_gather(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Plan:
+    """Gather all shards at once, direct from their owners: the direct collective, as a schedule.
+
+    Raises
+    ------
+    ScenarioError
+        If the workload is not ``all_gather`` or an argument is out of range.
+    """
+    check_arguments(workload, num_gpus, "all_gather", engine=engine)
+    plan = collective(workload, num_gpus, engine=engine)
+    return replace(plan, schedule="all-gather", knobs={"engine": engine})
 
 
 class _Collective:

@@ -1,4 +1,4 @@
-"""The baseline: gather everything, then multiply once; and the all-gather alone."""
+"""The baseline: gather everything, then multiply once."""
 
 from ficco_sim.plan import Plan
 from ficco_sim.schedules.builder import GEMM_PATTERNS, PlanBuilder, check_arguments
@@ -34,28 +34,6 @@ def serial(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Plan:
             deps=arrived,
         )
     return builder.build("serial", {"engine": engine})
-
-
-def all_gather(workload: Workload, num_gpus: int, *, engine: str = "dma") -> Plan:
-    """Gather all shards at once, direct from their owners; nothing is computed.
-
-    Raises
-    ------
-    ScenarioError
-        If the workload is not ``all_gather`` or an argument is out of range.
-    """
-    builder = PlanBuilder(
-        workload, num_gpus, check_arguments(workload, num_gpus, "all_gather", engine=engine)
-    )
-    for g in range(num_gpus):
-        builder.add_buffer(g, "a", workload.m, workload.k)
-        rows = builder.shards[g]
-        if rows[0] < rows[1]:
-            builder.inputs.append(builder.a(g, rows))
-        builder.outputs.append(builder.a(g, (0, workload.m)))
-    for g in range(num_gpus):
-        _bring_blocks(builder, g)
-    return builder.build("all-gather", {"engine": engine})
 
 
 def _bring_blocks(builder: PlanBuilder, gpu: int) -> list[str]:

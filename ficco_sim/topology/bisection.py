@@ -19,7 +19,6 @@ __all__ = ["Bisection", "bisection"]
 MAX_EXACT_GPUS = 16
 MAX_EXACT_CASES = 2_000_000  # halves times sides of the switches
 CHUNK = 50_000
-MAX_FLOW_LINKS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
