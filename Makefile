@@ -13,7 +13,7 @@ demo: $(STAMP)
 		--plot out/timeline.png --trace out/trace.json --json out/compare.json
 
 test: $(DEV_STAMP) lint
-	$(BIN)/pytest -q -n 2 --dist worksteal tests ficco_sim
+	$(BIN)/pytest -q -n 2 --dist worksteal tests ficco_sim hw_validate
 	$(BIN)/pytest -q --doctest-glob=README.md README.md
 
 lint: $(DEV_STAMP)
@@ -21,7 +21,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/deptry ficco_sim
+	$(BIN)/deptry ficco_sim hw_validate
 
 bench: $(DEV_STAMP)
 	$(BIN)/pytest -q benchmarks --benchmark-only --override-ini addopts=

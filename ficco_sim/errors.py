@@ -3,6 +3,7 @@
 __all__ = [
     "FiccoError",
     "FileError",
+    "HardwareError",
     "MachineError",
     "PlanError",
     "ScenarioError",
@@ -37,3 +38,7 @@ class ScenarioError(FiccoError):
 
 class SimulationError(FiccoError):
     """A simulation got stuck: the message lists what waits for what."""
+
+
+class HardwareError(FiccoError):
+    """Hardware or its software stack is absent or unfit; the message says what to install or choose."""

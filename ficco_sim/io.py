@@ -5,6 +5,7 @@ The only file that imports pydantic and the YAML parser. It knows no domain type
 
 import contextlib
 import dataclasses
+import functools
 import io as text_io
 import json
 import math
@@ -12,12 +13,14 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ficco_sim.errors import FileError
 
 __all__ = [
+    "data_folder",
     "decode",
     "dump_json",
     "dump_yaml",
@@ -37,6 +40,15 @@ MAX_YAML_BYTES = 512 * 2**10  # the pure-Python parser needs seconds for more
 MAX_NODES = 5_000_000
 MAX_DEPTH = 60
 YAML_LINE = 180  # characters; longer mappings are written a key per line
+
+
+def data_folder() -> Path:
+    """The folder of machine files: beside the package in a checkout, inside it when installed."""
+    package = Path(str(resources.files("ficco_sim")))
+    for folder in (package.parent / "topologies", package / "data" / "topologies"):
+        if (folder / "gpus").is_dir():
+            return folder
+    raise FileError(f"no machine files beside {package}; the installation is incomplete")
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
@@ -88,14 +100,22 @@ def load(path: Path, cls: type[T]) -> T:
 
 def decode(document: Any, cls: type[T], where: str) -> T:
     """Check plain data against a dataclass; ``where`` opens every error message."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     _check_plain(document, where)
     try:
         # strict mode takes lists for tuples only in JSON input
-        return TypeAdapter(cls).validate_json(json.dumps(document))
+        return cast("T", _adapter(cls).validate_json(json.dumps(document)))
     except ValidationError as error:
         raise FileError(_explain(error, where)) from error
+
+
+@functools.cache
+def _adapter(cls: Any) -> Any:
+    """Made once for each class: that takes longer than a short document."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
 
 
 def to_plain(obj: Any) -> Any:

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -248,19 +247,10 @@ class Machine:
         return replace(self, links=tuple(links))
 
 
-def data_folder() -> Path:
-    """The folder of machine files: beside the package in a checkout, inside it when installed."""
-    package = Path(str(resources.files("ficco_sim")))
-    for folder in (package.parent / "topologies", package / "data" / "topologies"):
-        if (folder / "gpus").is_dir():
-            return folder
-    raise MachineError(f"no machine files beside {package}; the installation is incomplete")
-
-
 @functools.cache
 def named_machines() -> tuple[str, ...]:
     """Names of the machines that come with the package."""
-    return tuple(sorted(path.stem for path in data_folder().glob("*.yaml")))
+    return tuple(sorted(path.stem for path in io.data_folder().glob("*.yaml")))
 
 
 def load_machine(name: str) -> Machine:
@@ -279,7 +269,7 @@ def load_machine(name: str) -> Machine:
     if name.endswith((".yaml", ".yml", ".json")):
         path = Path(name)
     elif name in named_machines():
-        path = data_folder() / f"{name}.yaml"
+        path = io.data_folder() / f"{name}.yaml"
     else:
         raise MachineError(f"machine {name!r} is unknown; one of: {', '.join(named_machines())}")
     return build_machine(io.load(path, MachineFile), str(path))
@@ -309,7 +299,7 @@ def build_machine(file: MachineFile, where: str) -> Machine:
 
 
 def _load_gpu(name: str, where: str) -> GpuFile:
-    folder = data_folder() / "gpus"
+    folder = io.data_folder() / "gpus"
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in known:
         raise MachineError(f"{where}: gpu: {name!r} is unknown; one of: {', '.join(known)}")

@@ -3,18 +3,21 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ficco_sim import io
+from ficco_sim.errors import FileError
 from ficco_sim.plan import Queue
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LinkLoad", "Span", "Trace"]
+__all__ = ["LinkLoad", "Span", "Trace", "load_trace"]
 
 COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
 CHROME_TIME_UNIT_S = 1e-6  # timestamps of the Chrome trace format
+STRICT = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,9 @@ class Span:
         When the host had submitted the task.
     """
 
+    __pydantic_config__: ClassVar = STRICT
     task_id: str
-    kind: str
+    kind: Literal["transfer", "local_copy", "gemm"]
     queue: Queue
     start_s: float
     end_s: float
@@ -51,6 +55,7 @@ class Span:
 class LinkLoad:
     """Bytes that crossed a link, and the least time that takes."""
 
+    __pydantic_config__: ClassVar = STRICT
     src: str
     dst: str
     nbytes: int
@@ -65,6 +70,7 @@ class Trace:
     stands for (``emulated-2d``: strided copies simulated as contiguous ones).
     """
 
+    __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1] = 1
     source: Literal["sim", "gpu"]
     schedule: str
@@ -140,6 +146,28 @@ class Trace:
             },
         }
         return json.dumps(document, allow_nan=False) + "\n"
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a trace from a JSON file, as `Trace.to_json` writes it.
+
+    Raises
+    ------
+    FileError
+        Naming the file, the key and the rule: unknown keys, wrong types, tasks that occur twice or
+        end before they start.
+    """
+    document = io.parse_json(io.read_text(path), str(path))
+    trace = io.decode(document, Trace, str(path))
+    seen: set[str] = set()
+    for i, span in enumerate(trace.spans):
+        where = f"{path}: spans[{i}]"
+        if span.task_id in seen:
+            raise FileError(f"{where}.task_id: {span.task_id!r} occurs twice")
+        seen.add(span.task_id)
+        if span.end_s < span.start_s:
+            raise FileError(f"{where}.end_s: {span.end_s} is before start_s, {span.start_s}")
+    return trace
 
 
 def _threads(queues: set[Queue]) -> tuple[dict[Queue, int], list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from ficco_sim import io
-from ficco_sim.errors import WorkloadError
+from ficco_sim.errors import ScenarioError, WorkloadError
 
 __all__ = [
     "DTYPE_BYTES",
@@ -22,6 +22,7 @@ __all__ = [
     "named_workloads",
     "skewed",
     "split",
+    "workload_from_options",
 ]
 
 Pattern: TypeAlias = Literal[
@@ -349,6 +350,44 @@ def get_workload(name: str) -> Workload:
     if name not in known:
         raise WorkloadError(f"workload {name!r} is unknown; one of: {', '.join(known)}")
     return known[name]
+
+
+def workload_from_options(
+    name: str | None, gemm: str | None, dtype: str, skew: float | None = None
+) -> Workload:
+    """The workload that ``--workload``, ``--gemm``, ``--dtype`` and ``--skew`` name or describe.
+
+    Raises
+    ------
+    ScenarioError, WorkloadError
+        If the options do not fit together or a value is out of range; the message names the option.
+    """
+    if (name is None) == (gemm is None):
+        raise ScenarioError("give one of --workload and --gemm")
+    if name is not None:
+        found = get_workload(name)
+        return found if skew is None else skewed(found, skew)
+    if skew is not None:
+        raise ScenarioError("--skew: only for a --workload with an all-to-all")
+    assert gemm is not None
+    parts = gemm.split(",")
+    if len(parts) != 3:
+        raise ScenarioError(f"--gemm: {gemm!r} must be three sizes M,N,K")
+    sizes = []
+    for key, text in zip("MNK", parts, strict=True):
+        try:
+            sizes.append(int(text))
+        except ValueError:
+            raise ScenarioError(
+                f"--gemm: {key} = {text.strip()[:40]!r} must be a whole number"
+            ) from None
+    m, n, k = sizes
+    name = f"gemm-{m}x{n}x{k}"
+    try:
+        return Workload(name=name, pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
+    except WorkloadError as error:
+        option = "--dtype" if str(error).startswith("dtype") else "--gemm"
+        raise WorkloadError(f"{option}: {error}") from error
 
 
 def _check_count(key: str, value: Any, least: int) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ficco_sim.cli import main
+from ficco_sim.plan import load_plan
+from ficco_sim.trace import load_trace
 
 SMALL = ["--gemm", "512,256,256"]
 LIGHT_MACHINE = "h200_2"
@@ -109,6 +111,20 @@ def test_plan_check_simulate_through_a_file(capsys):
         )
     )  # fmt: skip
     assert by_file["makespan_s"] == direct["makespan_s"]
+
+
+def test_simulate_writes_its_spans(capsys):
+    run(capsys, "plan", "uniform-fused-1d", *SMALL, "--num-gpus", "2", "--json", "plan.json")
+    given = ["simulate", "--plan", "plan.json", "--machine", LIGHT_MACHINE]
+    row = json.loads(run(capsys, *given, "--spans", "spans.json", "--json", "-"))
+    trace = load_trace(Path("spans.json"))
+    plan = load_plan(Path("plan.json"))
+    assert trace.source == "sim"
+    assert trace.plan_fingerprint == plan.fingerprint
+    assert [span.task_id for span in trace.spans] == [task.id for task in plan.tasks]
+    assert trace.makespan_s == row["makespan_s"]
+    assert "spans.json" in run(capsys, *given, "--spans", "spans.json")
+    assert "no folder" in fail(capsys, *given, "--spans", "absent/spans.json")
 
 
 def test_check_names_the_racing_tasks_of_a_damaged_plan(capsys):

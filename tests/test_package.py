@@ -31,7 +31,7 @@ def test_machines_and_workloads_travel_with_the_package(wheel):
         assert f"ficco_sim/data/topologies/{file.relative_to(ROOT / 'topologies')}" in names
     assert "ficco_sim/data/workloads.yaml" in names
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"ficco_sim"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"ficco_sim", "hw_validate"}
 
 
 def test_wheel_runs_in_an_empty_environment(wheel, tmp_path):

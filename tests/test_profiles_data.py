@@ -9,7 +9,8 @@ from sim_strategies import hand_plan, transfer, with_profile
 
 from ficco_sim import io
 from ficco_sim.costs import CostModel
-from ficco_sim.machine import Machine, data_folder, load_machine, named_machines
+from ficco_sim.io import data_folder
+from ficco_sim.machine import Machine, load_machine, named_machines
 from ficco_sim.schedules import make_plan
 from ficco_sim.sim import simulate
 from ficco_sim.units import GIB, KIB, MIB

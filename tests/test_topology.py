@@ -158,7 +158,7 @@ def test_every_machine_is_connected_and_its_file_survives_writing(name, tmp_path
     told = describe(machine)
     assert told.diameter is not None
     assert told.num_gpus == machine.num_gpus
-    from ficco_sim.machine import data_folder
+    from ficco_sim.io import data_folder
 
     file = io.load(data_folder() / f"{name}.yaml", MachineFile)
     path = tmp_path / "again.yaml"

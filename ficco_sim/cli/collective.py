@@ -8,23 +8,13 @@ from ficco_sim.cli.options import (
     DEFAULT_MACHINE,
     CostsOption,
     EngineOption,
-    JsonOption,
     MachineOption,
     PlotOption,
     SubmissionOption,
     TraceOption,
 )
-from ficco_sim.cli.support import (
-    byte_count,
-    check_outputs,
-    console,
-    cost_model,
-    find_machine,
-    link_line,
-    say,
-    write_json,
-    write_run,
-)
+from ficco_sim.cli.support import check_outputs, cost_model, find_machine, link_line, write_run
+from ficco_sim.command import JsonOption, byte_count, console, say, write_json
 from ficco_sim.errors import ScenarioError
 
 

@@ -6,21 +6,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ficco_sim.cli.options import (
-    DEFAULT_MACHINE,
-    DtypeOption,
-    EngineOption,
-    JsonOption,
-    MachineOption,
-)
-from ficco_sim.cli.support import (
-    byte_count,
-    console,
-    find_machine,
-    find_workload,
-    write_json,
-)
+from ficco_sim.cli.options import DEFAULT_MACHINE, EngineOption, MachineOption
+from ficco_sim.cli.support import find_machine
+from ficco_sim.command import DtypeOption, JsonOption, byte_count, console, write_json
 from ficco_sim.errors import ScenarioError
+from ficco_sim.workload import workload_from_options
 
 
 def list_(
@@ -87,7 +77,7 @@ def cost(
             console().print(f"wrote {out}", highlight=False)
         return
     if gemm is not None:
-        row = catalogue.gemm_cost(find_workload(None, gemm, dtype), place, compute_units)
+        row = catalogue.gemm_cost(workload_from_options(None, gemm, dtype), place, compute_units)
     elif copy is not None:
         row = catalogue.copy_cost(byte_count("--copy", copy), place, engine)
     else:

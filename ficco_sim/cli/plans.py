@@ -5,18 +5,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ficco_sim.cli.options import (
+from ficco_sim.cli.options import EngineOption, GatherOption
+from ficco_sim.cli.support import find_plan, knobs_given
+from ficco_sim.command import (
     DtypeOption,
-    EngineOption,
-    GatherOption,
     GemmOption,
     JsonOption,
     WorkloadOption,
-)
-from ficco_sim.cli.support import (
     console,
-    find_plan,
-    knobs_given,
     write_json,
     write_text_to,
 )

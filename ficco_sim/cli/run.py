@@ -8,32 +8,34 @@ from cyclopts import Parameter
 from ficco_sim.cli.options import (
     DEFAULT_MACHINE,
     CostsOption,
-    DtypeOption,
     EngineOption,
     GatherOption,
-    GemmOption,
-    JsonOption,
     MachineOption,
     PlotOption,
-    SkewOption,
     SubmissionOption,
     TraceOption,
-    WorkloadOption,
 )
 from ficco_sim.cli.support import (
-    Progress,
     check_outputs,
-    console,
     cost_model,
     find_machine,
     find_plan,
-    find_workload,
     knobs_given,
     link_line,
-    say,
-    write_json,
     write_run,
 )
+from ficco_sim.command import (
+    DtypeOption,
+    GemmOption,
+    JsonOption,
+    Progress,
+    SkewOption,
+    WorkloadOption,
+    console,
+    say,
+    write_json,
+)
+from ficco_sim.workload import workload_from_options
 
 
 def compare(
@@ -61,7 +63,7 @@ def compare(
     from ficco_sim.comparison import compare as run
 
     check_outputs(json, trace, plot)
-    chosen = find_workload(workload, gemm, dtype, skew)
+    chosen = workload_from_options(workload, gemm, dtype, skew)
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
     engines = ("dma", "core") if engine == "both" else (engine,)
@@ -105,6 +107,9 @@ def simulate(
     submission: SubmissionOption = "graph",
     json: JsonOption = None,
     trace: TraceOption = None,
+    spans: Annotated[
+        Path | None, Parameter(help="Write all spans as JSON, to compare with a run on hardware.")
+    ] = None,
     plot: PlotOption = None,
 ) -> None:
     """Simulate one schedule, or a plan from a file.
@@ -121,7 +126,7 @@ def simulate(
     from ficco_sim.comparison import evaluate_plan
     from ficco_sim.io import to_plain
 
-    check_outputs(json, trace, plot)
+    check_outputs(json, trace, plot, spans)
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
     knobs = knobs_given(num_chunks, compute_queues, engine, gather)
@@ -130,7 +135,7 @@ def simulate(
         check_plan(chosen)  # what a schedule makes is proved by its tests as well
     done = evaluate_plan(chosen, place, model)
     run, result = done.trace, done.result
-    notes = write_run(done.plan, run, trace, plot, "", {"ideal": result.ideal_s})
+    notes = write_run(done.plan, run, trace, plot, "", {"ideal": result.ideal_s}, spans)
     row = {
         "machine": place.name,
         "workload": chosen.workload.name,

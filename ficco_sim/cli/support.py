@@ -1,21 +1,15 @@
-"""What verbs share: finding what options name, writing results, printing."""
+"""What verbs share: finding what options name, writing pictures and traces."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from ficco_sim.errors import ScenarioError, WorkloadError
+from ficco_sim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ficco_sim.costs import CostModel
     from ficco_sim.machine import Machine
     from ficco_sim.plan import Plan
     from ficco_sim.trace import Trace
-    from ficco_sim.workload import Workload
-
-TABLE_WIDTH = 144  # where the output is no terminal
 
 
 def find_machine(name: str) -> "Machine":
@@ -34,48 +28,17 @@ def cost_model(
     return CostModel(machine, costs, submission)
 
 
-def find_workload(
-    name: str | None, gemm: str | None, dtype: str, skew: float | None = None
-) -> "Workload":
-    """The workload that options name or describe."""
-    from ficco_sim.workload import Workload, get_workload, skewed
-
-    if (name is None) == (gemm is None):
-        raise ScenarioError("give one of --workload and --gemm")
-    if name is not None:
-        found = get_workload(name)
-        return found if skew is None else skewed(found, skew)
-    if skew is not None:
-        raise ScenarioError("--skew: only for a --workload with an all-to-all")
-    assert gemm is not None
-    parts = gemm.split(",")
-    if len(parts) != 3:
-        raise ScenarioError(f"--gemm: {gemm!r} must be three sizes M,N,K")
-    sizes = []
-    for key, text in zip("MNK", parts, strict=True):
-        try:
-            sizes.append(int(text))
-        except ValueError:
-            raise ScenarioError(
-                f"--gemm: {key} = {text.strip()[:40]!r} must be a whole number"
-            ) from None
-    m, n, k = sizes
-    name = f"gemm-{m}x{n}x{k}"
-    try:
-        return Workload(name=name, pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
-    except WorkloadError as error:
-        option = "--dtype" if str(error).startswith("dtype") else "--gemm"
-        raise WorkloadError(f"{option}: {error}") from error
-
-
-def check_outputs(json: str | None, trace: Path | None, plot: Path | None) -> None:
+def check_outputs(
+    json: str | None, trace: Path | None, plot: Path | None, spans: Path | None = None
+) -> None:
     """Refuse files that cannot be written before any work is done."""
     from ficco_sim.io import check_target
 
     if json not in (None, "-"):
         check_target(Path(json))
-    if trace is not None:
-        check_target(trace)
+    for path in (trace, spans):
+        if path is not None:
+            check_target(path)
     if plot is not None:
         from ficco_sim.report import check_picture
 
@@ -108,6 +71,7 @@ def find_plan(
     """The plan of a schedule, or the one in a file."""
     from ficco_sim.plan import load_plan
     from ficco_sim.schedules import make_plan
+    from ficco_sim.workload import workload_from_options
 
     if (schedule is None) == (file is None):
         raise ScenarioError("give either a schedule or --plan")
@@ -116,17 +80,7 @@ def find_plan(
             raise ScenarioError("--plan: the file has its own workload and knobs")
         return load_plan(file)
     assert schedule is not None
-    return make_plan(schedule, find_workload(workload, gemm, dtype, skew), num_gpus, knobs)
-
-
-def byte_count(option: str, text: str) -> int:
-    """The size that an option gives."""
-    from ficco_sim.units import parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise ScenarioError(f"{option}: {error}") from error
+    return make_plan(schedule, workload_from_options(workload, gemm, dtype, skew), num_gpus, knobs)
 
 
 def write_run(
@@ -136,59 +90,27 @@ def write_run(
     plot: Path | None,
     title: str,
     marks: dict[str, float],
+    spans: Path | None = None,
 ) -> list[str]:
-    """Write the pictures of a run that were asked for; returns what to say of them."""
+    """Write the pictures and traces of a run that were asked for; returns what to say of them."""
     from dataclasses import replace
 
     from ficco_sim import report
     from ficco_sim.io import write_text
 
     notes = []
+    run = replace(run, plan_fingerprint=plan.fingerprint)
     if plot is not None:
         report.plot_timeline(plan, run, plot, title=title, marks=marks)
         notes.append(f"timeline of {run.schedule}: {plot}")
     if trace is not None:
         deps = {task.id: task.deps for task in plan.tasks}
-        marked = replace(run, plan_fingerprint=plan.fingerprint)
-        write_text(trace, marked.to_chrome_json(deps))
+        write_text(trace, run.to_chrome_json(deps))
         notes.append(f"trace of {run.schedule}: {trace} (open it in ui.perfetto.dev)")
+    if spans is not None:
+        write_text(spans, run.to_json())
+        notes.append(f"spans of {run.schedule}: {spans}")
     return notes
-
-
-def write_json(document: Any, target: str | None) -> bool:
-    """Write a result as JSON if asked for; true if that was the whole output."""
-    if target is None:
-        return False
-    from ficco_sim.io import dump_json
-
-    write_text_to(dump_json(document), target)
-    return target == "-"
-
-
-def write_text_to(text: str, target: str) -> None:
-    """Write text to a file, or to the standard output for ``-``."""
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    from ficco_sim.io import write_text
-
-    write_text(Path(target), text)
-
-
-def console(least_width: int = 0) -> "Console":
-    """Where results are printed; wide where the output is no terminal."""
-    from rich.console import Console
-
-    out = Console(markup=False)
-    if not out.is_terminal:
-        out = Console(markup=False, width=max(TABLE_WIDTH, least_width))
-    return out
-
-
-def say(out: "Console", notes: list[str]) -> None:
-    """Print notes whole, however long."""
-    for note in notes:
-        out.print(note, highlight=False, soft_wrap=True)
 
 
 def link_line(src: str, dst: str, nbytes: int, busy_s: float) -> str:
@@ -198,24 +120,3 @@ def link_line(src: str, dst: str, nbytes: int, busy_s: float) -> str:
     return (
         f"busiest link: {src} -> {dst}, {format_bytes(nbytes)}, at least {format_seconds(busy_s)} busy"
     )
-
-
-class Progress:
-    """A progress bar on the terminal's error stream; silent elsewhere."""
-
-    def __enter__(self) -> Self:
-        from rich import progress
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self._bar = progress.Progress(console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("simulating", total=None)
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, total: int, name: str) -> None:
-        """Show that ``done`` of ``total`` are done and ``name`` is next."""
-        self._bar.update(self._task, completed=done, total=total, description=f"{name:20}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from ficco_sim.cli.options import JsonOption
-from ficco_sim.cli.support import byte_count, console, find_machine, say, write_json
+from ficco_sim.cli.support import find_machine
+from ficco_sim.command import JsonOption, byte_count, console, say, write_json
 from ficco_sim.errors import ScenarioError
 
 if TYPE_CHECKING:

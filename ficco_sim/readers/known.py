@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 from ficco_sim import io
 from ficco_sim.errors import MachineError
-from ficco_sim.machine import data_folder
 from ficco_sim.profile import check_numbers
 from ficco_sim.readers.types import Matrix, Notes, Options
 
@@ -60,7 +59,7 @@ class KnownFile:
 @functools.cache
 def known_file() -> KnownFile:
     """Read the file once."""
-    return io.load(data_folder() / "links" / "known.yaml", KnownFile)
+    return io.load(io.data_folder() / "links" / "known.yaml", KnownFile)
 
 
 def known_source(key: str) -> str:

@@ -1,0 +1,112 @@
+"""The verb run: plans of every schedule, verified and timed against each other."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ficco_sim.command import DtypeOption, JsonOption, console, write_json
+from ficco_sim.errors import ScenarioError
+from hw_validate.commands.measuring import Measuring, numbers, plain, words
+
+if TYPE_CHECKING:
+    from ficco_sim.workload import Workload
+
+
+def run(
+    *,
+    workload: Annotated[
+        list[str] | None,
+        Parameter(help="Names of workloads (see: ficco list workloads) or files; may be repeated."),
+    ] = None,
+    gemm: Annotated[
+        list[str] | None, Parameter(help="Shapes M,N,K instead, or beside them; may be repeated.")
+    ] = None,
+    dtype: DtypeOption = "bf16",
+    num_gpus: Annotated[int, Parameter(help="Gpus of the plans, however many devices there are.")] = 8,
+    map: Annotated[  # noqa: A002 - the name of the option
+        list[str] | None,
+        Parameter(
+            help="Where they live: own, switch, mesh, host, self, together or core-mesh, or a text "
+            "such as 0=dev0,1-7=host; may be repeated. Default: own."
+        ),
+    ] = None,
+    schedule: Annotated[str, Parameter(help="Names with commas, or all.")] = "all",
+    num_chunks: Annotated[str, Parameter(help="Numbers with commas.")] = "2,4,8",
+    compute_queues: Annotated[
+        str, Parameter(help="Numbers with commas; for unfused schedules.")
+    ] = "1,4",
+    engine: Annotated[str, Parameter(help="dma, core or both with a comma.")] = "dma",
+    core_blocks: Annotated[int, Parameter(help="Blocks of a core-driven copy.")] = 16,
+    submission: Annotated[str, Parameter(help="graph, eager or both with a comma.")] = "graph",
+    straight: Annotated[
+        bool,
+        Parameter(help="Also versions written straight in torch, without a plan.", negative=()),
+    ] = False,
+    spans: Annotated[bool, Parameter(help="Also an instrumented run, for the spans of tasks.")] = True,
+    measuring: Annotated[Measuring, Parameter(name="*")] = Measuring(),  # noqa: B008 - frozen
+    json: JsonOption = None,
+) -> None:
+    """Run plans on gpus: verify each, then time all of a workload interleaved, into a file of records.
+
+    Every plan is captured in graphs, its result compared with a product in higher precision, and timed
+    in random order against the others of its workload.
+    """
+    measuring.check()
+    workloads = _workloads(workload, gemm, dtype)
+    from hw_validate.environment import require_torch
+
+    require_torch()
+    from hw_validate.maps import find_map
+    from hw_validate.peaks import peaks_of
+    from hw_validate.plan_runs import COMPARED, PlanSettings, plan_groups
+    from hw_validate.summary import plan_rows, plan_table
+
+    if not 1 <= core_blocks <= 4096:
+        raise ScenarioError(f"--core-blocks: {core_blocks} must be from 1 to 4,096")
+    if not 1 <= num_gpus <= 64:
+        raise ScenarioError(f"--num-gpus: {num_gpus} must be from 1 to 64")
+    maps = [find_map(name, num_gpus) for name in dict.fromkeys(map or ["own"])]
+    settings = PlanSettings(
+        num_gpus=num_gpus,
+        schedules=words("--schedule", schedule, COMPARED),
+        num_chunks=numbers("--num-chunks", num_chunks, 4096),
+        compute_queues=numbers("--compute-queues", compute_queues, 64),
+        engines=words("--engine", engine, ("dma", "core")),
+        submissions=words("--submission", submission, ("graph", "eager")),
+        core_blocks=core_blocks,
+        spans=spans,
+        straight=straight,
+        seed=measuring.seed,
+        estimate_rounds=measuring.rounds + 7,
+    )
+    devices = sorted(
+        {
+            d
+            for where in maps
+            for name in settings.schedules
+            for d in where.placement(name, num_gpus).devices
+        }
+    )
+    peaks: dict[str, float] = {}
+    groups = plan_groups(workloads, maps, settings, peak_flops_per_s=peaks.get, evidence=_evidence)
+    if measuring.dry_run:
+        measuring.say_plan(groups)
+        return
+    backend = measuring.backend(devices, core_blocks)
+    if backend.kind == "gpu":
+        import torch
+
+        peaks |= peaks_of(torch.cuda.get_device_name(devices[0])).flops_per_s
+    measurements = measuring.measure(groups, backend, devices, "randn")
+    if not write_json({"measurements": plain(measurements)}, json):
+        console().print(plan_table(plan_rows(measurements)))
+
+
+def _workloads(names: list[str] | None, shapes: list[str] | None, dtype: str) -> "list[Workload]":
+    from ficco_sim.workload import workload_from_options
+
+    found = [workload_from_options(name, None, dtype) for name in names or ()]
+    found += [workload_from_options(None, shape, dtype) for shape in shapes or ()]
+    if not found:
+        raise ScenarioError("give one of --workload and --gemm, or several")
+    return list({workload.name: workload for workload in found}.values())

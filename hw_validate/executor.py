@@ -1,0 +1,216 @@
+"""Run a plan on devices: queues become streams, dependencies become events.
+
+Queues of a gpu are lanes of its device; transfers go by copy engines or by the copy kernel, copies
+within a gpu by a kernel, GEMMs by torch. The plan is captured in one graph a gpu, or in one for all
+where gpus wait for one another, and can be submitted eagerly to see what launching costs.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ficco_sim.check import check_plan
+from ficco_sim.errors import PlanError, ScenarioError
+from ficco_sim.plan import Gemm, LocalCopy, Plan, Queue, Task, Transfer, buffer_bytes
+from ficco_sim.trace import Span, Trace
+from hw_validate import operations
+from hw_validate.memory import Arena, Inputs, Memory
+from hw_validate.placement import Placement
+from hw_validate.program import Backend, Lane, Launch, Prepared, Run, Step
+from hw_validate.verify import verify
+
+__all__ = ["Bound", "bind", "run_plan", "trace_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A plan on its places, ready to be prepared by the backend.
+
+    Parameters
+    ----------
+    steps
+        A step for each task of the gpus that compute.
+    memory
+        Its buffers.
+    """
+
+    plan: Plan
+    placement: Placement
+    backend: Backend
+    memory: Memory
+    steps: tuple[Step, ...]
+
+    def prepare(self, *, graph: bool = True, spans: bool = False) -> Prepared:
+        """Capture it in graphs, or make it ready to be submitted step by step."""
+        return self.backend.prepare(self.steps, graph=graph, spans=spans)
+
+    def outputs(self) -> dict[tuple[int, str], Tensor]:
+        """The output matrices of the gpus that compute."""
+        return {
+            (r.gpu, r.buffer): self.memory.whole(r.gpu, r.buffer)
+            for r in self.plan.outputs
+            if r.gpu in self.placement.computing
+        }
+
+
+def bind(plan: Plan, placement: Placement, backend: Backend, arena: Arena | None = None) -> Bound:
+    """Give a checked plan its memory and make a step of each of its tasks.
+
+    Tasks of gpus that only hold data are left out; what others read there is there from the start.
+
+    Raises
+    ------
+    ScenarioError
+        If placement and plan are for different numbers of gpus, or torch has no kernel for a task.
+    PlanError
+        If the plan is illegal, or a gpu that only holds data would have to compute.
+    HardwareError
+        If memory or peer access is missing.
+    """
+    if placement.num_gpus != plan.num_gpus:
+        raise ScenarioError(
+            f"--map: places for {placement.num_gpus} gpus, but the plan is for {plan.num_gpus}"
+        )
+    check_plan(plan)
+    memory = Memory(plan, placement, arena or Arena(backend))
+    running = [task for task in plan.tasks if task.queue.gpu in placement.computing]
+    if not running:
+        raise PlanError(f"{plan.schedule}: no task on the gpus that compute")
+    here = {task.id for task in running}
+    steps = tuple(
+        Step(
+            id=task.id,
+            lane=_lane(task.queue, placement),
+            launch=_launch(task, memory, backend, placement.places[task.queue.gpu]),
+            waits=tuple(dep for dep in task.deps if dep in here),
+        )
+        for task in running
+    )
+    return Bound(plan=plan, placement=placement, backend=backend, memory=memory, steps=steps)
+
+
+def _lane(queue: Queue, placement: Placement) -> Lane:
+    return Lane(
+        gpu=queue.gpu,
+        device=placement.places[queue.gpu],
+        name=f"{queue.engine}{queue.index}",
+    )
+
+
+def _launch(task: Task, memory: Memory, backend: Backend, device: int) -> Launch:
+    match task:
+        case Transfer():
+            engine = "core" if task.queue.engine == "core" else "dma"
+            return backend.transfer(memory.view(task.src), memory.view(task.dst), engine, device)
+        case LocalCopy():
+            pairs = [
+                (memory.view(src), memory.view(dst))
+                for src, dst in zip(task.src, task.dst, strict=True)
+            ]
+            if task.accumulate:
+                return operations.accumulate(pairs, name=task.id)
+            return backend.local_copy(pairs, device)
+        case Gemm():
+            entries = [(memory.view(a), memory.view(c)) for a, c in zip(task.a, task.c, strict=True)]
+            return operations.gemm(
+                entries, memory.view(task.b), accumulates=task.accumulate, name=task.id
+            )
+
+
+def run_plan(
+    plan: Plan,
+    inputs: Inputs,
+    *,
+    placement: Placement,
+    backend: Backend,
+    graph: bool = True,
+    check: bool = True,
+) -> tuple[dict[tuple[int, str], Tensor], Trace]:
+    """Run a plan once, with its spans.
+
+    Parameters
+    ----------
+    inputs
+        From `hw_validate.memory`; left as they are.
+    placement
+        Where each of the plan's gpus lives.
+    graph
+        Captured in graphs, or submitted step by step.
+    check
+        Compare the outputs with a product in higher precision.
+
+    Returns
+    -------
+    outputs, trace
+        Output matrices of the gpus that compute, by gpu and name; a span for each of their tasks.
+
+    Raises
+    ------
+    FiccoError
+        See `bind` and `hw_validate.verify.verify`.
+    """
+    bound = bind(plan, placement, backend)
+    bound.memory.load(inputs)
+    warm_up(bound)
+    bound.memory.load(inputs)
+    prepared = bound.prepare(graph=graph, spans=True)
+    try:
+        run = prepared.run()
+    finally:
+        prepared.close()
+    outputs = bound.outputs()
+    if check:
+        verify(plan, placement, inputs, outputs)
+    return outputs, trace_of(bound, run, graph=graph)
+
+
+def warm_up(bound: Bound) -> None:
+    """Submit everything once: libraries load and take their workspaces outside of any capture."""
+    eager = bound.prepare(graph=False, spans=False)
+    try:
+        eager.run()
+    finally:
+        eager.close()
+
+
+def trace_of(bound: Bound, run: Run, *, graph: bool, machine: str = "") -> Trace:
+    """The trace of a run with spans."""
+    plan = bound.plan
+    sizes = buffer_bytes(plan)
+    spans = []
+    for task in plan.tasks:
+        if task.id in run.spans:
+            start_s, end_s = run.spans[task.id]
+            nbytes = (
+                0
+                if isinstance(task, Gemm)
+                else sum(r.num_elements * sizes[r.gpu, r.buffer] for r in task.writes)
+            )
+            spans.append(
+                Span(
+                    task_id=task.id,
+                    kind=task.kind,
+                    queue=task.queue,
+                    start_s=start_s,
+                    end_s=end_s,
+                    nbytes=nbytes,
+                    flops=task.flops if isinstance(task, Gemm) else 0,
+                )
+            )
+    labels = list(bound.placement.labels)
+    if bound.backend.kind == "cpu":
+        labels.append("emulated: all gpus on the CPU; times stand for nothing")
+    return Trace(
+        source="gpu",
+        schedule=plan.schedule,
+        workload=plan.workload.name,
+        machine=machine or bound.backend.kind,
+        plan_fingerprint=plan.fingerprint,
+        environment={
+            "submission": "graph" if graph else "eager",
+            "map": bound.placement.describe(),
+            "host_submit_s": f"{run.host_s:.9f}",
+        },
+        labels=tuple(labels),
+        spans=tuple(spans),
+    )

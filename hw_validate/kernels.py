@@ -1,0 +1,133 @@
+"""The copy kernel: pieces of rows, by a set number of blocks.
+
+It is the core engine (copies that occupy compute units, as those of RCCL and NCCL do) and does the
+copies within a gpu's memory, for which copy engines are slow.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["COPY_THREADS", "SOURCE", "WIDTHS", "Piece", "kernel_name", "width_of"]
+
+COPY_THREADS = 512
+WIDTHS = (16, 8, 4, 2, 1)
+"""Bytes that a thread moves at once, widest first."""
+
+SOURCE = """
+struct Piece {
+  const char* src; char* dst;
+  unsigned long long src_pitch, dst_pitch, row_bytes, rows;
+};
+
+// A tile is at most 32 KiB: part of a row, or several whole rows.
+template <typename T>
+__device__ void copy(const Piece* pieces, unsigned count) {
+  const unsigned long long tile_bytes = 32768;
+  unsigned turn = blockIdx.x;  // tiles go round the blocks over all pieces
+  for (unsigned p = 0; p < count; ++p) {
+    const Piece piece = pieces[p];
+    const bool wide = piece.row_bytes >= tile_bytes;
+    const unsigned long long across = wide ? (piece.row_bytes + tile_bytes - 1) / tile_bytes : 1;
+    const unsigned rows_per_tile = wide ? 1 : (unsigned)(tile_bytes / piece.row_bytes);
+    const unsigned long long down = (piece.rows + rows_per_tile - 1) / rows_per_tile;
+    unsigned long long t = turn;
+    for (; t < across * down; t += gridDim.x) {
+      const unsigned long long row = (t / across) * rows_per_tile;
+      const unsigned long long start = (t % across) * tile_bytes;
+      unsigned long long width = piece.row_bytes - start;
+      if (width > tile_bytes) width = tile_bytes;
+      unsigned rows = rows_per_tile;
+      if (piece.rows - row < rows) rows = (unsigned)(piece.rows - row);
+      const unsigned per_row = (unsigned)(width / sizeof(T));
+      const unsigned total = per_row * rows;
+      const char* src = piece.src + row * piece.src_pitch + start;
+      char* dst = piece.dst + row * piece.dst_pitch + start;
+      for (unsigned v = threadIdx.x; v < total; v += 4 * blockDim.x) {
+        T held[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          const unsigned i = v + u * blockDim.x;
+          if (i < total) held[u] = ((const T*)(src + (i / per_row) * piece.src_pitch))[i % per_row];
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          const unsigned i = v + u * blockDim.x;
+          if (i < total) ((T*)(dst + (i / per_row) * piece.dst_pitch))[i % per_row] = held[u];
+        }
+      }
+    }
+    turn = (unsigned)(t - across * down);
+  }
+}
+
+extern "C" __global__ void copy16(const Piece* p, unsigned n) { copy<uint4>(p, n); }
+extern "C" __global__ void copy8(const Piece* p, unsigned n) { copy<uint2>(p, n); }
+extern "C" __global__ void copy4(const Piece* p, unsigned n) { copy<unsigned>(p, n); }
+extern "C" __global__ void copy2(const Piece* p, unsigned n) { copy<unsigned short>(p, n); }
+extern "C" __global__ void copy1(const Piece* p, unsigned n) { copy<unsigned char>(p, n); }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows of bytes from one place to another; the order of the fields is that of the kernel."""
+
+    src: int
+    dst: int
+    src_pitch: int
+    dst_pitch: int
+    row_bytes: int
+    rows: int
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether all rows lie one behind the other at both ends."""
+        return self.rows == 1 or self.src_pitch == self.dst_pitch == self.row_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are moved."""
+        return self.row_bytes * self.rows
+
+    def flat(self) -> "Piece":
+        """The same bytes as a single row, where they are contiguous."""
+        if not self.is_contiguous:
+            return self
+        return Piece(
+            src=self.src,
+            dst=self.dst,
+            src_pitch=self.nbytes,
+            dst_pitch=self.nbytes,
+            row_bytes=self.nbytes,
+            rows=1,
+        )
+
+    def fields(self) -> tuple[int, ...]:
+        """The values as the kernel reads them."""
+        return (self.src, self.dst, self.src_pitch, self.dst_pitch, self.row_bytes, self.rows)
+
+
+def width_of(pieces: list[Piece]) -> int:
+    """The widest access that suits the alignment of all pieces, in bytes."""
+    offsets = 0
+    for piece in pieces:
+        offsets |= piece.src | piece.dst | piece.row_bytes
+        if piece.rows > 1:
+            offsets |= piece.src_pitch | piece.dst_pitch
+    return next(width for width in WIDTHS if offsets % width == 0)
+
+
+def kernel_name(width: int) -> str:
+    """The kernel that moves so many bytes at once."""
+    assert width in WIDTHS
+    return f"copy{width}"
+
+
+def all_kernels() -> tuple[str, ...]:
+    """Names of all kernels in the source."""
+    return tuple(kernel_name(width) for width in WIDTHS)
+
+
+def table_of(pieces: list[Piece]) -> list[Any]:
+    """Values of all pieces one after another, for a table in the gpu's memory."""
+    return [value for piece in pieces for value in piece.fields()]

@@ -1,0 +1,300 @@
+"""Groups of plans to measure: every schedule and knob of a workload, against each other.
+
+A group is one workload on one map. Its plans share inputs, buffers and the product they are checked
+against; each is verified in the very form in which it is timed.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ficco_sim.errors import FiccoError, ScenarioError
+from ficco_sim.plan import Gemm, Plan, Transfer, buffer_bytes
+from ficco_sim.records import Scalar, measurement_key
+from ficco_sim.schedules import FICCO, knobs_of, make_plan
+from ficco_sim.workload import Workload
+from hw_validate.campaign import Group
+from hw_validate.executor import Bound, bind, warm_up
+from hw_validate.maps import Map
+from hw_validate.measure import Subject
+from hw_validate.memory import Arena, Inputs, random_inputs
+from hw_validate.placement import Placement
+from hw_validate.program import Backend, Prepared
+from hw_validate.straight import STRAIGHT, prepare_straight
+from hw_validate.verify import Products, verify
+
+__all__ = ["Choice", "Evidence", "PlanSettings", "choices", "plan_groups"]
+
+COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
+GUESSED_FLOPS_PER_S = 400e12
+GUESSED_BYTES_PER_S = 50e9
+GUESSED_PREPARE_S = 0.1  # of one plan: capture, verification
+GUESSED_GROUP_S = 1.5  # inputs, pinned memory, the product in higher precision
+GUESSED_RUN_S = 1e-3  # around one run: caches evicted, events read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of the places that a group reads: texts for its records, and why to refuse it."""
+
+    texts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unusable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """Which plans of a workload are measured, and how.
+
+    Parameters
+    ----------
+    submissions
+        ``graph``, ``eager``, or both.
+    spans
+        Run an instrumented graph of each as well, for the spans of its tasks.
+    straight
+        Measure versions written straight in torch, without a plan, beside those that have one.
+    """
+
+    num_gpus: int = 8
+    schedules: tuple[str, ...] = COMPARED
+    num_chunks: tuple[int, ...] = (2, 4, 8)
+    compute_queues: tuple[int, ...] = (1, 4)
+    engines: tuple[str, ...] = ("dma",)
+    submissions: tuple[str, ...] = ("graph",)
+    core_blocks: int = 16
+    spans: bool = True
+    straight: bool = False
+    init: str = "randn"
+    seed: int = 0
+    estimate_rounds: int = 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One plan and how it is run."""
+
+    kind: Literal["plan", "straight"]
+    schedule: str
+    knobs: dict[str, int | str]
+    submission: str
+
+
+def choices(settings: PlanSettings) -> list[Choice]:
+    """Every schedule with every value of the knobs that make a difference to it.
+
+    Raises
+    ------
+    ScenarioError
+        If a schedule is unknown.
+    """
+    found = []
+    for name in settings.schedules:
+        known = knobs_of(name)
+        axes: list[list[tuple[str, int | str]]] = [[("engine", e) for e in settings.engines]]
+        if "num_chunks" in known:
+            axes.append([("num_chunks", c) for c in settings.num_chunks])
+        if "compute_queues" in known:
+            # only GEMMs that do not wait for one another gain from several queues
+            queues = settings.compute_queues if "unfused" in name else settings.compute_queues[:1]
+            axes.append([("compute_queues", q) for q in queues])
+        for values in itertools.product(*axes):
+            knobs = dict(values)
+            found += [
+                Choice(kind="plan", schedule=name, knobs=knobs, submission=how)
+                for how in settings.submissions
+            ]
+            if settings.straight and name in STRAIGHT and knobs["engine"] == "dma":
+                found.append(Choice(kind="straight", schedule=name, knobs=knobs, submission="graph"))
+    return found
+
+
+def plan_groups(
+    workloads: Sequence[Workload],
+    maps: Sequence[Map],
+    settings: PlanSettings,
+    *,
+    peak_flops_per_s: Callable[[str], float | None] = lambda _: None,
+    evidence: Callable[[Backend, Sequence[Placement]], Evidence] = lambda _, __: Evidence(),
+) -> list[Group]:
+    """A group for each workload on each map.
+
+    Parameters
+    ----------
+    peak_flops_per_s
+        The rate that a device cannot exceed, by element type.
+    evidence
+        Checks the places that a group reads before it is timed.
+
+    Raises
+    ------
+    ScenarioError, PlanError
+        If a schedule does not fit a workload.
+    """
+    groups = []
+    for workload, where in itertools.product(workloads, maps):
+        runs = [_PlanRun(workload, where, choice, settings) for choice in choices(settings)]
+        if not runs:
+            raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
+        groups.append(
+            Group(
+                name=f"{workload.name} on {where.name}",
+                keys=tuple(measurement_key(r.choice.kind, r.params) for r in runs),
+                estimate_s=_estimate_s(runs, settings),
+                open=_Opener(runs, where, settings, peak_flops_per_s, evidence),
+            )
+        )
+    return groups
+
+
+class _PlanRun:
+    """One plan of a group, and what identifies it."""
+
+    def __init__(self, workload: Workload, where: Map, choice: Choice, settings: PlanSettings) -> None:
+        self.choice = choice
+        self.plan: Plan = make_plan(choice.schedule, workload, settings.num_gpus, choice.knobs)
+        self.placement = where.placement(choice.schedule, settings.num_gpus)
+        self.params: dict[str, Scalar] = {
+            "workload": workload.name,
+            "pattern": workload.pattern,
+            "m": workload.m,
+            "n": workload.n,
+            "k": workload.k,
+            "dtype": workload.dtype,
+            "num_gpus": settings.num_gpus,
+            "schedule": choice.schedule,
+            **{name: self.plan.knobs.get(name) for name in KNOBS},
+            "map": self.placement.describe(),
+            "emulates": where.name,
+            "submission": choice.submission,
+            "core_blocks": settings.core_blocks if choice.knobs.get("engine") == "core" else None,
+        }
+
+    @property
+    def flops(self) -> int:
+        """Work of the busiest gpu that computes."""
+        totals = dict.fromkeys(self.placement.computing, 0)
+        for task in self.plan.tasks:
+            if isinstance(task, Gemm) and task.queue.gpu in totals:
+                totals[task.queue.gpu] += task.flops
+        return max(totals.values())
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that the gpus that compute receive, at most."""
+        sizes = buffer_bytes(self.plan)
+        return sum(
+            task.dst.num_elements * sizes[task.dst.gpu, task.dst.buffer]
+            for task in self.plan.tasks
+            if isinstance(task, Transfer) and task.queue.gpu in self.placement.computing
+        )
+
+
+KNOBS = ("num_chunks", "compute_queues", "engine", "gather")
+
+
+def _estimate_s(runs: Sequence[_PlanRun], settings: PlanSettings) -> float:
+    rounds = settings.estimate_rounds
+    one_run_s = sum(
+        r.flops * len(r.placement.computing) / GUESSED_FLOPS_PER_S
+        + r.moved_bytes / GUESSED_BYTES_PER_S
+        + GUESSED_RUN_S
+        for r in runs
+    )
+    return GUESSED_GROUP_S + len(runs) * GUESSED_PREPARE_S + rounds * one_run_s
+
+
+@dataclass(slots=True)
+class _Opener:
+    """Opens a group: binds, captures and verifies its plans."""
+
+    runs: list[_PlanRun]
+    where: Map
+    settings: PlanSettings
+    peak_flops_per_s: Callable[[str], float | None]
+    evidence: Callable[[Backend, Sequence[Placement]], Evidence]
+    inputs: Inputs | None = field(default=None, init=False)
+
+    @contextlib.contextmanager
+    def __call__(self, backend: Backend) -> Iterator[Sequence[Subject]]:
+        placements = list({r.placement.describe(): r.placement for r in self.runs}.values())
+        found = self.evidence(backend, placements)
+        arena, products = Arena(backend), Products()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._forget)
+            yield [self._subject(run, backend, arena, products, found, stack) for run in self.runs]
+
+    def _forget(self) -> None:
+        self.inputs = None
+
+    def _subject(
+        self,
+        run: _PlanRun,
+        backend: Backend,
+        arena: Arena,
+        products: Products,
+        evidence: Evidence,
+        stack: contextlib.ExitStack,
+    ) -> Subject:
+        prepared: Prepared | None = None
+        spanned: Prepared | None = None
+        unusable = list(evidence.unusable)
+        try:
+            bound = bind(run.plan, run.placement, backend, arena)
+            self._draw_inputs(run, backend)
+            prepared, spanned = self._prepare(bound, run, stack)
+            self._verify(bound, run, prepared, products)
+        except FiccoError as error:
+            prepared = spanned = None
+            unusable.append(str(error))
+        return Subject(
+            kind=run.choice.kind,
+            params=run.params,
+            prepared=prepared,
+            spanned=spanned,
+            series=lambda timed: {"host_submit_s": timed.host_s},
+            flops=run.flops,
+            peak_flops_per_s=self.peak_flops_per_s(run.plan.workload.dtype),
+            labels=(*run.placement.labels, *self.where.labels),
+            evidence=evidence.texts,
+            warnings=evidence.warnings,
+            unusable=tuple(unusable),
+        )
+
+    def _draw_inputs(self, run: _PlanRun, backend: Backend) -> None:
+        if self.inputs is None:
+            device = f"cuda:{run.placement.devices[0]}" if backend.kind == "gpu" else "cpu"
+            self.inputs = random_inputs(
+                run.plan,
+                run.placement,
+                self.settings.seed,
+                device=device,
+                init=self.settings.init,
+            )
+
+    def _prepare(
+        self, bound: Bound, run: _PlanRun, stack: contextlib.ExitStack
+    ) -> tuple[Prepared, Prepared | None]:
+        assert self.inputs is not None
+        bound.memory.load(self.inputs)
+        graph = run.choice.submission == "graph"
+        if run.choice.kind == "straight":
+            made = prepare_straight(bound)
+            stack.callback(made.close)
+            return made, None
+        warm_up(bound)
+        prepared = bound.prepare(graph=graph)
+        stack.callback(prepared.close)
+        spanned = None
+        if self.settings.spans and graph:
+            spanned = bound.prepare(graph=True, spans=True)
+            stack.callback(spanned.close)
+        return prepared, spanned
+
+    def _verify(self, bound: Bound, run: _PlanRun, prepared: Prepared, products: Products) -> None:
+        assert self.inputs is not None
+        bound.memory.load(self.inputs)
+        prepared.run()
+        verify(run.plan, run.placement, self.inputs, bound.outputs(), products)

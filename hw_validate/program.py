@@ -1,0 +1,146 @@
+"""What a backend runs: steps on in-order lanes, with waits between lanes.
+
+A plan becomes such steps (`executor`), and so does every microbenchmark.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from torch import Tensor, dtype
+
+from ficco_sim.errors import PlanError
+
+__all__ = ["Backend", "Lane", "Launch", "Pair", "Prepared", "Run", "Step"]
+
+Launch: TypeAlias = Callable[[int], None]
+"""Submits work to the stream with that handle, which is also torch's current one; 0 on the CPU."""
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+"""Where to copy from and where to: two-dimensional views of equal shape and type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """An in-order queue of a gpu on a device; a stream there."""
+
+    gpu: int
+    device: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something to launch on a lane once the steps that it waits for are done."""
+
+    id: str
+    lane: Lane
+    launch: Launch
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Times of one run, in seconds.
+
+    Parameters
+    ----------
+    makespan_s
+        From the common start to the end of the last step.
+    host_s
+        Time in which the host submitted.
+    spans
+        Start and end of each step from the common start, if they were asked for.
+    """
+
+    makespan_s: float
+    host_s: float
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Prepared(Protocol):
+    """Steps made ready to run many times."""
+
+    def run(self) -> Run:
+        """Run all steps once and wait for their end."""
+
+    def close(self) -> None:
+        """Give back what the stack holds for it."""
+
+
+class Backend(Protocol):
+    """Where steps run: real devices, or the CPU."""
+
+    kind: str
+
+    def empty(self, place: int, rows: int, cols: int, kind: dtype, *, transposed: bool) -> Tensor:
+        """A matrix with undefined content at a place; ``transposed`` stores it by columns."""
+
+    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int) -> Launch:
+        """A copy between places by a copy engine (``dma``) or a kernel (``core``) of the device."""
+
+    def local_copy(self, pairs: Sequence[Pair], device: int) -> Launch:
+        """One kernel that copies within the memory of a device."""
+
+    def core_copy(self, pairs: Sequence[Pair], device: int, blocks: int) -> Launch:
+        """The copy kernel of the device, by so many blocks."""
+
+    def connect(self, device: int, place: int) -> None:
+        """Make sure that a device can read a place directly."""
+
+    def prepare(self, steps: Sequence[Step], *, graph: bool, spans: bool) -> Prepared:
+        """Make steps ready to run: captured in graphs, or submitted one by one."""
+
+    def synchronize(self) -> None:
+        """Wait until all devices are idle."""
+
+    def flush(self) -> None:
+        """Evict the caches of all devices and wait."""
+
+    def heat(self, seconds: float) -> None:
+        """Keep all devices busy with large GEMMs for a while, at the power that those take."""
+
+
+def in_order(steps: Iterable[Step]) -> list[Step]:
+    """Steps such that each comes after those that it waits for and those before it on its lane.
+
+    Raises
+    ------
+    PlanError
+        If they wait for one another in a circle, or for a step that is not there.
+    """
+    given = list(steps)
+    known = {step.id for step in given}
+    lanes: dict[Lane, list[Step]] = {}
+    for step in given:
+        missing = [wait for wait in step.waits if wait not in known]
+        if missing:
+            raise PlanError(f"step {step.id!r} waits for {missing[0]!r}, which is not there")
+        lanes.setdefault(step.lane, []).append(step)
+    ordered: list[Step] = []
+    done: set[str] = set()
+    at = dict.fromkeys(lanes, 0)
+    while len(ordered) < len(given):
+        before = len(ordered)
+        for lane, members in lanes.items():
+            while at[lane] < len(members) and done.issuperset(members[at[lane]].waits):
+                step = members[at[lane]]
+                ordered.append(step)
+                done.add(step.id)
+                at[lane] += 1
+        if len(ordered) == before:
+            stuck = [members[at[lane]].id for lane, members in lanes.items() if at[lane] < len(members)]
+            raise PlanError(f"deadlock: {', '.join(stuck[:8])} wait for one another")
+    return ordered
+
+
+def gpu_groups(steps: Iterable[Step]) -> list[list[Step]]:
+    """Steps by gpu; all in one group if a step waits for another gpu's."""
+    given = list(steps)
+    gpu_of = {step.id: step.lane.gpu for step in given}
+    if any(gpu_of[wait] != step.lane.gpu for step in given for wait in step.waits):
+        return [given]
+    groups: dict[int, list[Step]] = {}
+    for step in given:
+        groups.setdefault(step.lane.gpu, []).append(step)
+    return list(groups.values())

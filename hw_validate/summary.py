@@ -1,0 +1,343 @@
+"""What records of plans say: the winner of each workload, its gain, and how repeatable it is."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ficco_sim.errors import ScenarioError
+from ficco_sim.plan import Gemm, Plan, buffer_bytes
+from ficco_sim.records import Measurement, Scalar
+from ficco_sim.schedules import FICCO, knobs_of, make_plan
+from ficco_sim.trace import Span, Trace
+from ficco_sim.units import format_seconds
+from ficco_sim.workload import Workload, get_workload, named_workloads
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "PlanRow",
+    "RepeatRow",
+    "plan_of",
+    "plan_rows",
+    "plan_table",
+    "repeat_rows",
+    "straight_rows",
+    "trace_of_measurement",
+]
+
+NS = 1e-9
+SHARD_LEVEL = ("shard-p2p", "shard-ring")
+Case = tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """All plans of one workload, map, engine and way of submission.
+
+    Parameters
+    ----------
+    serial_s
+        Median of the serial plan.
+    gemm_s, comm_s
+        The whole GEMM and the whole communication in the serial plan's instrumented run.
+    ideal_s
+        The longer of these two.
+    best, best_s
+        The fastest plan, with its knobs.
+    shard_speedup, ficco_speedup
+        Serial over the best shard-level and the best FiCCO plan; None if none was measured.
+    fraction_of_ideal
+        (speed-up - 1) / (ideal speed-up - 1); None where there is nothing to gain.
+    num_plans, num_losing
+        Plans other than serial, and those of them that are slower than serial.
+    """
+
+    workload: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    emulates: str
+    engine: str
+    submission: str
+    serial_s: float
+    gemm_s: float | None
+    comm_s: float | None
+    ideal_s: float | None
+    best: str
+    best_s: float
+    speedup: float
+    shard_speedup: float | None
+    ficco_speedup: float | None
+    fraction_of_ideal: float | None
+    num_plans: int
+    num_losing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatRow:
+    """One plan measured in several passes.
+
+    Parameters
+    ----------
+    medians_s
+        Of each pass, in order.
+    difference
+        Largest over smallest median - 1.
+    sm_clock_hz, power_w
+        Before each pass; None where the device did not tell.
+    """
+
+    workload: str
+    emulates: str
+    plan: str
+    medians_s: tuple[float, ...]
+    difference: float
+    sm_clock_hz: tuple[float | None, ...]
+    power_w: tuple[float | None, ...]
+
+
+def plan_of(measurement: Measurement) -> Plan:
+    """The plan that was measured, made again from its parameters.
+
+    Raises
+    ------
+    ScenarioError
+        If the measurement is of no plan.
+    """
+    if measurement.kind not in ("plan", "straight"):
+        raise ScenarioError(f"{measurement.kind} {measurement.key}: no measurement of a plan")
+    params = measurement.params
+    name = str(params["workload"])
+    if name in named_workloads():
+        workload = get_workload(name)
+    else:
+        workload = Workload(
+            name=name,
+            pattern="all_gather_gemm",
+            m=_whole(params["m"]),
+            n=_whole(params["n"]),
+            k=_whole(params["k"]),
+            dtype=str(params["dtype"]),
+        )
+    schedule = str(params["schedule"])
+    knobs = {knob: params[knob] for knob in knobs_of(schedule) if params.get(knob) is not None}
+    return make_plan(schedule, workload, _whole(params["num_gpus"]), knobs)
+
+
+def _whole(value: Scalar) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ScenarioError(f"params: {value!r} must be a whole number")
+    return value
+
+
+def trace_of_measurement(measurement: Measurement, machine: str) -> Trace:
+    """The instrumented run of a measured plan, to lay beside a simulated one.
+
+    Raises
+    ------
+    ScenarioError
+        If there is none, or its tasks are not those of the plan.
+    """
+    plan = plan_of(measurement)
+    series = measurement.spans
+    if series is None:
+        raise ScenarioError(f"{plan.schedule} {measurement.key}: measured without spans")
+    times = dict(zip(series.task_ids, zip(series.start_ns, series.end_ns, strict=True), strict=True))
+    known = {task.id for task in plan.tasks}
+    if not known.issuperset(times):
+        stranger = next(task for task in times if task not in known)
+        raise ScenarioError(
+            f"{plan.schedule} {measurement.key}: task {stranger!r} is not in the plan that its "
+            "parameters give: measured by another version"
+        )
+    sizes = buffer_bytes(plan)
+    spans = [
+        Span(
+            task_id=task.id,
+            kind=task.kind,
+            queue=task.queue,
+            start_s=times[task.id][0] * NS,
+            end_s=times[task.id][1] * NS,
+            nbytes=0
+            if isinstance(task, Gemm)
+            else sum(r.num_elements * sizes[r.gpu, r.buffer] for r in task.writes),
+            flops=task.flops if isinstance(task, Gemm) else 0,
+        )
+        for task in plan.tasks
+        if task.id in times
+    ]
+    return Trace(
+        source="gpu",
+        schedule=plan.schedule,
+        workload=plan.workload.name,
+        machine=machine,
+        plan_fingerprint=plan.fingerprint,
+        environment={name: str(value) for name, value in measurement.params.items()},
+        labels=measurement.labels,
+        spans=tuple(spans),
+    )
+
+
+def plan_rows(measurements: Iterable[Measurement]) -> list[PlanRow]:
+    """A row for each workload, map, engine and submission that has a serial plan."""
+    cases: dict[Case, dict[str, list[Measurement]]] = {}
+    for m in measurements:
+        if m.kind == "plan" and m.usable:
+            p = m.params
+            case = (p["workload"], p["emulates"], p["engine"], p["submission"])
+            cases.setdefault(case, {}).setdefault(_plan_name(p), []).append(m)
+    rows = []
+    for (workload, emulates, engine, submission), plans in cases.items():
+        if "serial" not in plans:
+            continue
+        medians = {name: _median_s(found) for name, found in plans.items()}
+        serial_s = medians.pop("serial")
+        gemm_s, comm_s = _parts_s(plans["serial"])
+        ideal_s = None if gemm_s is None or comm_s is None else max(gemm_s, comm_s)
+        best = min(medians, key=lambda name: medians[name], default="serial")
+        best_s = medians.get(best, serial_s)
+        if best_s >= serial_s:
+            best, best_s = "serial", serial_s
+        first = plans["serial"][0].params
+        rows.append(
+            PlanRow(
+                workload=str(workload),
+                m=_whole(first["m"]),
+                n=_whole(first["n"]),
+                k=_whole(first["k"]),
+                dtype=str(first["dtype"]),
+                emulates=str(emulates),
+                engine=str(engine),
+                submission=str(submission),
+                serial_s=serial_s,
+                gemm_s=gemm_s,
+                comm_s=comm_s,
+                ideal_s=ideal_s,
+                best=best,
+                best_s=best_s,
+                speedup=serial_s / best_s,
+                shard_speedup=_speedup(serial_s, medians, SHARD_LEVEL),
+                ficco_speedup=_speedup(serial_s, medians, tuple(FICCO)),
+                fraction_of_ideal=_fraction(serial_s, best_s, ideal_s),
+                num_plans=len(medians),
+                num_losing=sum(1 for seconds in medians.values() if seconds > serial_s),
+            )
+        )
+    return rows
+
+
+def repeat_rows(measurements: Iterable[Measurement]) -> list[RepeatRow]:
+    """A row for each plan that was measured more than once."""
+    by_key: dict[str, list[Measurement]] = {}
+    for m in measurements:
+        if m.kind == "plan" and m.usable:
+            by_key.setdefault(m.key, []).append(m)
+    rows = []
+    for found in by_key.values():
+        if len(found) < 2:
+            continue
+        medians = tuple(m.median_s for m in found)
+        rows.append(
+            RepeatRow(
+                workload=str(found[0].params["workload"]),
+                emulates=str(found[0].params["emulates"]),
+                plan=_plan_name(found[0].params),
+                medians_s=medians,
+                difference=max(medians) / min(medians) - 1,
+                sm_clock_hz=tuple(m.before.sm_clock_hz for m in found),
+                power_w=tuple(m.before.power_w for m in found),
+            )
+        )
+    return rows
+
+
+def straight_rows(measurements: Sequence[Measurement]) -> list[tuple[str, str, str, float, float]]:
+    """Workload, map, plan, and the medians of the plan and of its straight version, in seconds."""
+    plans = {_identity(m): m for m in measurements if m.kind == "plan" and m.usable}
+    return [
+        (
+            str(m.params["workload"]),
+            str(m.params["emulates"]),
+            _plan_name(m.params),
+            plans[_identity(m)].median_s,
+            m.median_s,
+        )
+        for m in measurements
+        if m.kind == "straight" and m.usable and _identity(m) in plans
+    ]
+
+
+def _identity(m: Measurement) -> Case:
+    return tuple(m.params.values())
+
+
+def _plan_name(params: dict[str, Scalar]) -> str:
+    """The schedule with the knobs that it was given: ``hetero-unfused-1d c4 q4``."""
+    name = str(params["schedule"])
+    if params.get("num_chunks") is not None:
+        name += f" c{params['num_chunks']}"
+    if "unfused" in name:
+        name += f" q{params['compute_queues']}"
+    return name
+
+
+def _median_s(found: Sequence[Measurement]) -> float:
+    return statistics.median(sample for m in found for sample in m.samples_s)
+
+
+def _parts_s(serial: Sequence[Measurement]) -> tuple[float | None, float | None]:
+    """GEMM and communication of the serial plan: from its spans, over all that compute the longest."""
+    gemms, comms = [], []
+    for m in serial:
+        if m.spans is None:
+            continue
+        spans = list(zip(m.spans.task_ids, m.spans.start_ns, m.spans.end_ns, strict=True))
+        gemms += [(end - start) * NS for task, start, end in spans if task.startswith("gemm.")]
+        comms += [max((end * NS for task, _, end in spans if task.startswith("xfer.")), default=0.0)]
+    return (statistics.median(gemms), statistics.median(comms)) if gemms else (None, None)
+
+
+def _speedup(serial_s: float, medians: dict[str, float], names: tuple[str, ...]) -> float | None:
+    times = [seconds for name, seconds in medians.items() if name.split()[0] in names]
+    return serial_s / min(times) if times else None
+
+
+def _fraction(serial_s: float, best_s: float, ideal_s: float | None) -> float | None:
+    if ideal_s is None or serial_s <= 1.01 * ideal_s:
+        return None
+    return (serial_s / best_s - 1) / (serial_s / ideal_s - 1)
+
+
+def plan_table(rows: Sequence[PlanRow]) -> "Table":
+    """Rows as a table for the terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("workload", "map", "engine"):
+        table.add_column(name, no_wrap=True)
+    for name in ("serial", "GEMM", "comm"):
+        table.add_column(name, justify="right")
+    table.add_column("winner", no_wrap=True)
+    for name in ("time", "speed-up", "of ideal", "shard", "FiCCO", "losing"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.workload,
+            row.emulates,
+            row.engine if row.submission == "graph" else f"{row.engine} {row.submission}",
+            format_seconds(row.serial_s),
+            "-" if row.gemm_s is None else format_seconds(row.gemm_s),
+            "-" if row.comm_s is None else format_seconds(row.comm_s),
+            row.best,
+            format_seconds(row.best_s),
+            f"{row.speedup:.2f}x",
+            "-" if row.fraction_of_ideal is None else f"{row.fraction_of_ideal:.0%}",
+            "-" if row.shard_speedup is None else f"{row.shard_speedup:.2f}x",
+            "-" if row.ficco_speedup is None else f"{row.ficco_speedup:.2f}x",
+            f"{row.num_losing} of {row.num_plans}",
+        )
+    return table
