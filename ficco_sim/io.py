@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -105,17 +105,17 @@ def decode(document: Any, cls: type[T], where: str) -> T:
     _check_plain(document, where)
     try:
         # strict mode takes lists for tuples only in JSON input
-        return cast("T", _adapter(cls).validate_json(json.dumps(document)))
+        return cast("T", _adapter(cast("Hashable", cls)).validate_json(json.dumps(document)))
     except ValidationError as error:
         raise FileError(_explain(error, where)) from error
 
 
 @functools.cache
-def _adapter(cls: Any) -> Any:
+def _adapter(cls: Hashable) -> Any:
     """Made once for each class: that takes longer than a short document."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(cls)
+    return TypeAdapter(cast("Any", cls))
 
 
 def to_plain(obj: Any) -> Any:

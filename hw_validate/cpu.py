@@ -27,6 +27,7 @@ class CpuBackend:
     """
 
     kind = "cpu"
+    labels: tuple[str, ...] = ("emulated: all gpus on the CPU; times stand for nothing",)
 
     def __init__(self, *, threads: bool = False, dead_peers: Iterable[tuple[int, int]] = ()) -> None:
         self.threads = threads

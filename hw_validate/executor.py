@@ -197,9 +197,6 @@ def trace_of(bound: Bound, run: Run, *, graph: bool, machine: str = "") -> Trace
                     flops=task.flops if isinstance(task, Gemm) else 0,
                 )
             )
-    labels = list(bound.placement.labels)
-    if bound.backend.kind == "cpu":
-        labels.append("emulated: all gpus on the CPU; times stand for nothing")
     return Trace(
         source="gpu",
         schedule=plan.schedule,
@@ -211,6 +208,6 @@ def trace_of(bound: Bound, run: Run, *, graph: bool, machine: str = "") -> Trace
             "map": bound.placement.describe(),
             "host_submit_s": f"{run.host_s:.9f}",
         },
-        labels=tuple(labels),
+        labels=(*bound.placement.labels, *bound.backend.labels),
         spans=tuple(spans),
     )

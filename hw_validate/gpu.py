@@ -45,6 +45,7 @@ class GpuBackend:
     """
 
     kind = "gpu"
+    labels: tuple[str, ...] = ()
 
     def __init__(self, devices: Sequence[int], *, core_blocks: int = 16) -> None:
         require_gpu(max(devices) + 1)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ficco_sim.records import (
     Kind,
@@ -125,11 +125,11 @@ def measure_group(
     """
     rng = random.Random(settings.seed)  # noqa: S311 - an order, not a secret
     found = [_Samples() for _ in subjects]
-    rounds: list[Literal["warm", "plain", "spans"]] = [
-        *["warm" for _ in range(settings.warm_up)],
-        *["plain" for _ in range(settings.rounds)],
-        *["spans" for _ in range(min(SPANNED_ROUNDS, settings.rounds))],
-    ]
+    rounds = (
+        ["warm"] * settings.warm_up
+        + ["plain"] * settings.rounds
+        + ["spans"] * min(SPANNED_ROUNDS, settings.rounds)
+    )
     first_plain, last_plain = settings.warm_up, settings.warm_up + settings.rounds - 1
     for number, what in enumerate(rounds):
         if progress is not None:

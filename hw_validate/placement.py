@@ -17,7 +17,7 @@ HOST = -1
 """Pinned memory of the host, as the number of a place."""
 
 MAX_DEVICES = 64
-ENTRY = re.compile(r"(\d+)(?:-(\d+))?=(?:dev(\d+)(:shard)?|(host))")
+ENTRY = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?=(?:dev([0-9]{1,5})(:shard)?|(host))")
 GRAMMAR = "GPUS=PLACE, comma-separated: '0=dev0,1-7=host' or '0=dev0,1-7=dev1:shard' or '0-7=dev0'"
 
 
@@ -70,7 +70,8 @@ class Placement:
                 found.append(f"emulated: {_gpus(working)} compute on device {place} together")
             if holding:
                 where = "pinned host memory" if place == HOST else f"the memory of device {place}"
-                found.append(f"emulated: {_gpus(holding)} only hold data, in {where}")
+                hold = "holds" if len(holding) == 1 else "hold"
+                found.append(f"emulated: {_gpus(holding)} only {hold} data, in {where}")
         return tuple(found)
 
     def describe(self) -> str:

@@ -6,7 +6,7 @@ against; each is verified in the very form in which it is timed.
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,6 +50,8 @@ class PlanSettings:
 
     Parameters
     ----------
+    copy_queues
+        For FiCCO schedules; 0 stands for a queue a peer.
     submissions
         ``graph``, ``eager``, or both.
     spans
@@ -62,6 +64,7 @@ class PlanSettings:
     schedules: tuple[str, ...] = COMPARED
     num_chunks: tuple[int, ...] = (2, 4, 8)
     compute_queues: tuple[int, ...] = (1, 4)
+    copy_queues: tuple[int, ...] = (0,)
     engines: tuple[str, ...] = ("dma",)
     submissions: tuple[str, ...] = ("graph",)
     core_blocks: int = 16
@@ -100,15 +103,23 @@ def choices(settings: PlanSettings) -> list[Choice]:
             # only GEMMs that do not wait for one another gain from several queues
             queues = settings.compute_queues if "unfused" in name else settings.compute_queues[:1]
             axes.append([("compute_queues", q) for q in queues])
+        if "copy_queues" in known:
+            axes.append([("copy_queues", q) for q in settings.copy_queues])
         for values in itertools.product(*axes):
-            knobs = dict(values)
+            knobs = {knob: value for knob, value in values if value}
             found += [
                 Choice(kind="plan", schedule=name, knobs=knobs, submission=how)
                 for how in settings.submissions
             ]
-            if settings.straight and name in STRAIGHT and knobs["engine"] == "dma":
+            if settings.straight and has_straight(name, knobs):
                 found.append(Choice(kind="straight", schedule=name, knobs=knobs, submission="graph"))
     return found
+
+
+def has_straight(schedule: str, knobs: Mapping[str, int | str]) -> bool:
+    """Whether a schedule with such knobs is also written straight in torch."""
+    # the straight version has a stream a peer
+    return schedule in STRAIGHT and knobs["engine"] == "dma" and "copy_queues" not in knobs
 
 
 def plan_groups(
@@ -136,6 +147,7 @@ def plan_groups(
     groups = []
     for workload, where in itertools.product(workloads, maps):
         runs = [_PlanRun(workload, where, choice, settings) for choice in choices(settings)]
+        runs = [r for r in runs if r.choice.kind == "plan" or r.placement.computing == {0}]
         if not runs:
             raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
         groups.append(
@@ -192,7 +204,7 @@ class _PlanRun:
         )
 
 
-KNOBS = ("num_chunks", "compute_queues", "engine", "gather")
+KNOBS = ("num_chunks", "compute_queues", "copy_queues", "engine", "gather")
 
 
 def _estimate_s(runs: Sequence[_PlanRun], settings: PlanSettings) -> float:
@@ -257,7 +269,7 @@ class _Opener:
             series=lambda timed: {"host_submit_s": timed.host_s},
             flops=run.flops,
             peak_flops_per_s=self.peak_flops_per_s(run.plan.workload.dtype),
-            labels=(*run.placement.labels, *self.where.labels),
+            labels=(*run.placement.labels, *self.where.labels, *backend.labels),
             evidence=evidence.texts,
             warnings=evidence.warnings,
             unusable=tuple(unusable),

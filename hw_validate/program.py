@@ -69,9 +69,13 @@ class Prepared(Protocol):
 
 
 class Backend(Protocol):
-    """Where steps run: real devices, or the CPU."""
+    """Where steps run: real devices, or the CPU.
+
+    ``labels`` say what is not what it stands for.
+    """
 
     kind: str
+    labels: tuple[str, ...]
 
     def empty(self, place: int, rows: int, cols: int, kind: dtype, *, transposed: bool) -> Tensor:
         """A matrix with undefined content at a place; ``transposed`` stores it by columns."""

@@ -275,12 +275,14 @@ def _identity(m: Measurement) -> Case:
 
 
 def _plan_name(params: dict[str, Scalar]) -> str:
-    """The schedule with the knobs that it was given: ``hetero-unfused-1d c4 q4``."""
+    """The schedule and its knobs: ``hetero-unfused-1d c4 q4 in 1`` (copies on one queue)."""
     name = str(params["schedule"])
     if params.get("num_chunks") is not None:
         name += f" c{params['num_chunks']}"
     if "unfused" in name:
         name += f" q{params['compute_queues']}"
+    if params.get("copy_queues") == 1:
+        name += f" in {params['copy_queues']}"
     return name
 
 
@@ -320,10 +322,10 @@ def plan_table(rows: Sequence[PlanRow]) -> "Table":
     for name in ("workload", "map", "engine"):
         table.add_column(name, no_wrap=True)
     for name in ("serial", "GEMM", "comm"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("winner", no_wrap=True)
     for name in ("time", "speed-up", "of ideal", "shard", "FiCCO", "losing"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.workload,

@@ -87,6 +87,7 @@ def knobs(draw: st.DrawFn, max_chunks: int = 9) -> dict[str, Any]:
     return {
         "num_chunks": draw(st.none() | st.integers(1, max_chunks)),
         "compute_queues": draw(st.integers(1, 4)),
+        "copy_queues": draw(st.none() | st.integers(1, 3)),
         "engine": draw(st.sampled_from(["dma", "core"])),
         "gather": draw(st.sampled_from(["direct", "copy"])),
         "overlap": draw(st.booleans()),

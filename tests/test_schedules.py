@@ -237,6 +237,19 @@ class TestOrder:
             assert len(owners) == 3
             assert sorted(owner for (owner,) in owners.values()) == sorted({0, 1, 2, 3} - {gpu})
 
+    @pytest.mark.parametrize("schedule", sorted(TEN_NAMES))
+    @pytest.mark.parametrize("copy_queues", [1, 2])
+    def test_fewer_copy_queues_keep_the_order_of_steps(self, schedule, copy_queues):
+        plan = divisible(schedule, copy_queues=copy_queues)
+        usual = divisible(schedule)
+        assert [t.id for t in plan.tasks] == [t.id for t in usual.tasks]
+        for gpu in range(4):
+            queues = defaultdict(list)
+            for task in transfers_into(plan, gpu):
+                queues[task.queue.index].append(int(task.id.rsplit("c", 1)[1]))
+            assert sorted(queues) == list(range(copy_queues))
+            assert all(steps == sorted(steps) for steps in queues.values())
+
     def test_every_gpu_begins_with_the_next_one_so_that_no_two_ask_the_same(self):
         for schedule in (*EVERY_SCHEDULE, *EXCHANGES):
             plan = divisible(schedule)
@@ -405,7 +418,13 @@ class TestRegistry:
 
     def test_knobs(self):
         assert knobs_of("serial") == ("engine",)
-        assert knobs_of("uniform-fused-1d") == ("num_chunks", "compute_queues", "engine", "gather")
+        assert knobs_of("uniform-fused-1d") == (
+            "num_chunks",
+            "compute_queues",
+            "copy_queues",
+            "engine",
+            "gather",
+        )
 
     def test_unknown_name_lists_the_known_ones(self):
         with pytest.raises(ScenarioError, match=r"'serail' is unknown.*serial.*hetero-fused-2d"):

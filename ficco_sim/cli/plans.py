@@ -28,13 +28,14 @@ def plan(
     num_gpus: int = 8,
     num_chunks: int | None = None,
     compute_queues: int | None = None,
+    copy_queues: int | None = None,
     engine: EngineOption | None = None,
     gather: GatherOption | None = None,
     gpu: Annotated[int, Parameter(help="Whose queues to print.")] = 0,
     json: JsonOption = None,
 ) -> None:
     """Make a plan; print the queues of one gpu, or write it as JSON for simulate and check."""
-    knobs = knobs_given(num_chunks, compute_queues, engine, gather)
+    knobs = knobs_given(num_chunks, compute_queues, copy_queues, engine, gather)
     made = find_plan(schedule, None, workload, gemm, dtype, num_gpus, knobs)
     if not 0 <= gpu < num_gpus:
         raise ScenarioError(f"gpu: {gpu} must be from 0 to {num_gpus - 1}")

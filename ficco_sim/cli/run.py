@@ -101,6 +101,7 @@ def simulate(
     skew: SkewOption = None,
     num_chunks: int | None = None,
     compute_queues: int | None = None,
+    copy_queues: int | None = None,
     engine: EngineOption | None = None,
     gather: GatherOption | None = None,
     costs: CostsOption = "profile",
@@ -120,6 +121,9 @@ def simulate(
         Chunks per shard; the number of gpus unless given.
     compute_queues
         Queues that unfused GEMMs spread over.
+    copy_queues
+        Queues that FiCCO transfers spread over; one a peer unless given. With 1 they come in the order
+        of steps whatever the hardware does with several queues.
     """
     from ficco_sim import report
     from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
@@ -129,7 +133,7 @@ def simulate(
     check_outputs(json, trace, plot, spans)
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
-    knobs = knobs_given(num_chunks, compute_queues, engine, gather)
+    knobs = knobs_given(num_chunks, compute_queues, copy_queues, engine, gather)
     chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs, skew=skew)
     if plan is not None or len(chosen.tasks) <= MAX_CHECKED_TASKS:
         check_plan(chosen)  # what a schedule makes is proved by its tests as well

@@ -46,12 +46,17 @@ def check_outputs(
 
 
 def knobs_given(
-    num_chunks: int | None, compute_queues: int | None, engine: str | None, gather: str | None
+    num_chunks: int | None,
+    compute_queues: int | None,
+    copy_queues: int | None,
+    engine: str | None,
+    gather: str | None,
 ) -> dict[str, Any]:
     """The knobs that were given, without those left to the schedule."""
     given = {
         "num_chunks": num_chunks,
         "compute_queues": compute_queues,
+        "copy_queues": copy_queues,
         "engine": engine,
         "gather": gather,
     }

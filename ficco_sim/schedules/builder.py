@@ -31,6 +31,7 @@ def check_arguments(
     *patterns: Pattern,
     num_chunks: int = 1,
     compute_queues: int = 1,
+    copy_queues: int = 1,
     engine: str = "dma",
     gather: str = "direct",
 ) -> Engine:
@@ -50,6 +51,7 @@ def check_arguments(
         ("num_gpus", num_gpus, MAX_GPUS),
         ("num_chunks", num_chunks, MAX_CHUNKS),
         ("compute_queues", compute_queues, MAX_QUEUES),
+        ("copy_queues", copy_queues, MAX_GPUS),
     ):
         check_count(name, value, most)
     if num_gpus * num_gpus * num_chunks > MAX_TASKS:

@@ -22,9 +22,11 @@ Schedule: TypeAlias = Callable[..., Plan]
 def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shape) -> Schedule:
     """The schedule function at one point of the three axes.
 
-    The function takes ``(workload, num_gpus, *, num_chunks, compute_queues, engine, gather)``:
-    ``num_chunks`` is p unless given; ``compute_queues`` spreads unfused GEMMs; ``engine`` is ``dma``
-    or ``core``; ``gather="copy"`` lets fused schedules copy received chunks into the step's staging
+    The function takes ``(workload, num_gpus, *, num_chunks, compute_queues, copy_queues, engine,
+    gather)``: ``num_chunks`` is p unless given; ``compute_queues`` spreads unfused GEMMs;
+    ``copy_queues`` is p - 1, a queue a peer, unless given: with fewer, transfers of several peers go
+    round-robin by peer onto one queue, in the order of steps, which hardware that serves one queue
+    after another would not keep otherwise; ``engine`` is ``dma`` or ``core``; ``gather="copy"`` lets fused schedules copy received chunks into the step's staging
     buffer, where ``direct`` has the transfers write there.
 
     Raises
@@ -42,6 +44,7 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
         *,
         num_chunks: int | None = None,
         compute_queues: int = 1,
+        copy_queues: int | None = None,
         engine: str = "dma",
         gather: str = "direct",
     ) -> Plan:
@@ -52,9 +55,11 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
             *GEMM_PATTERNS,
             num_chunks=chunks,
             compute_queues=compute_queues,
+            copy_queues=1 if copy_queues is None else copy_queues,
             engine=engine,
             gather=gather,
         )
+        queues = max(1, num_gpus - 1) if copy_queues is None else copy_queues
         builder = PlanBuilder(workload, num_gpus, checked)
         builder.operator_buffers()
         family = _Family(
@@ -63,6 +68,7 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
             shape,
             num_chunks=chunks,
             compute_queues=compute_queues,
+            copy_queues=queues,
             gather=gather,
         )
         for g in range(num_gpus):
@@ -81,6 +87,7 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
             {
                 "num_chunks": chunks,
                 "compute_queues": compute_queues,
+                "copy_queues": queues,
                 "engine": engine,
                 "gather": gather,
             },
@@ -102,12 +109,14 @@ class _Family:
         *,
         num_chunks: int,
         compute_queues: int,
+        copy_queues: int,
         gather: str,
     ) -> None:
         self.builder = builder
         self.uniform = uniformity == "uniform"
         self.num_chunks = num_chunks
         self.compute_queues = compute_queues
+        self.copy_queues = copy_queues
         self.gather = gather
         self.by_rows = shape == "1d"
         k = builder.workload.k
@@ -155,7 +164,7 @@ class _Family:
         gpu, src = dst.gpu, chunk.gpu
         if src == gpu:
             return []
-        index = (src - gpu) % self.builder.num_gpus - 1
+        index = ((src - gpu) % self.builder.num_gpus - 1) % self.copy_queues
         return [self.builder.transfer(f"xfer.g{gpu}.s{src}.c{step}", chunk, dst, index)]
 
     def unfused(self, gpu: int) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Measuring", "numbers", "words"]
 
+NUMBER = re.compile(r"\d[\d.,]*")
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 MAX_ROUNDS = 10_000
@@ -214,18 +215,20 @@ class Measuring:
                 f"({', '.join(outcome.left[:3])}{', ...' if len(outcome.left) > 3 else ''}); go on "
                 "with --resume"
             )
-        refused: dict[str, int] = {}
-        doubtful: dict[str, int] = {}
+        refused: dict[str, list[str]] = {}
+        doubtful: dict[str, list[str]] = {}
         for measurement in measurements:
-            for reason in measurement.unusable:
-                refused[reason] = refused.get(reason, 0) + 1
-            for reason in measurement.warnings:
-                doubtful[reason] = doubtful.get(reason, 0) + 1
+            for found, reasons in (
+                (refused, measurement.unusable),
+                (doubtful, measurement.warnings),
+            ):
+                for reason in reasons:  # those that differ in numbers only are of one kind
+                    found.setdefault(NUMBER.sub("#", reason), []).append(reason)
         for title, found in (("unusable", refused), ("warning", doubtful)):
-            ranked = sorted(found.items(), key=lambda item: -item[1])
-            lines += [f"{title} ({count}x): {reason}" for reason, count in ranked[:5]]
+            ranked = sorted(found.values(), key=len, reverse=True)
+            lines += [f"{title} ({len(reasons)}x): {reasons[0]}" for reasons in ranked[:5]]
             if len(ranked) > 5:
-                lines.append(f"{title}: {len(ranked) - 5} more reasons in the file")
+                lines.append(f"{title}: {len(ranked) - 5} more kinds of reasons in the file")
         return lines
 
 

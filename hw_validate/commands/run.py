@@ -35,6 +35,13 @@ def run(
     compute_queues: Annotated[
         str, Parameter(help="Numbers with commas; for unfused schedules.")
     ] = "1,4",
+    copy_queues: Annotated[
+        str,
+        Parameter(
+            help="Numbers with commas, or peer for a queue a peer; for FiCCO schedules. With 1, chunks "
+            "arrive in the order of steps on any hardware."
+        ),
+    ] = "peer",
     engine: Annotated[str, Parameter(help="dma, core or both with a comma.")] = "dma",
     core_blocks: Annotated[int, Parameter(help="Blocks of a core-driven copy.")] = 16,
     submission: Annotated[str, Parameter(help="graph, eager or both with a comma.")] = "graph",
@@ -71,6 +78,10 @@ def run(
         schedules=words("--schedule", schedule, COMPARED),
         num_chunks=numbers("--num-chunks", num_chunks, 4096),
         compute_queues=numbers("--compute-queues", compute_queues, 64),
+        copy_queues=tuple(
+            0 if word.strip() == "peer" else numbers("--copy-queues", word, 64)[0]
+            for word in copy_queues.split(",")
+        ),
         engines=words("--engine", engine, ("dma", "core")),
         submissions=words("--submission", submission, ("graph", "eager")),
         core_blocks=core_blocks,
@@ -88,7 +99,7 @@ def run(
         }
     )
     peaks: dict[str, float] = {}
-    groups = plan_groups(workloads, maps, settings, peak_flops_per_s=peaks.get, evidence=_evidence)
+    groups = plan_groups(workloads, maps, settings, peak_flops_per_s=peaks.get)
     if measuring.dry_run:
         measuring.say_plan(groups)
         return

@@ -1,0 +1,5 @@
+"""The verb doctor."""
+
+
+def doctor() -> None:
+    """Not there yet."""

@@ -1,0 +1,5 @@
+"""The verb microbench."""
+
+
+def microbench() -> None:
+    """Not there yet."""
