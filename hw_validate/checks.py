@@ -11,6 +11,7 @@ from ficco_sim.units import MIB, US, format_rate, format_seconds
 from hw_validate.statistics import outliers
 
 __all__ = [
+    "SERIALISING",
     "CopyEngines",
     "CopyEvent",
     "Finding",

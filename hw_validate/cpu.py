@@ -42,9 +42,9 @@ class CpuBackend:
             else torch.empty(rows, cols, dtype=kind)
         )
 
-    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int) -> Launch:
+    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int, *, share: int = 1) -> Launch:
         """See `Backend.transfer`."""
-        del engine, device
+        del engine, device, share
         return lambda _: _copy(src, dst)
 
     def local_copy(self, pairs: Sequence[Pair], device: int) -> Launch:

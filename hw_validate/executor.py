@@ -5,6 +5,7 @@ within a gpu by a kernel, GEMMs by torch. The plan is captured in one graph a gp
 where gpus wait for one another, and can be submitted eagerly to see what launching costs.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -77,11 +78,20 @@ def bind(plan: Plan, placement: Placement, backend: Backend, arena: Arena | None
     if not running:
         raise PlanError(f"{plan.schedule}: no task on the gpus that compute")
     here = {task.id for task in running}
+    core_queues = Counter(
+        queue.gpu for queue in {task.queue for task in running} if queue.engine == "core"
+    )
     steps = tuple(
         Step(
             id=task.id,
             lane=_lane(task.queue, placement),
-            launch=_launch(task, memory, backend, placement.places[task.queue.gpu]),
+            launch=_launch(
+                task,
+                memory,
+                backend,
+                placement.places[task.queue.gpu],
+                core_queues[task.queue.gpu],
+            ),
             waits=tuple(dep for dep in task.deps if dep in here),
         )
         for task in running
@@ -97,11 +107,12 @@ def _lane(queue: Queue, placement: Placement) -> Lane:
     )
 
 
-def _launch(task: Task, memory: Memory, backend: Backend, device: int) -> Launch:
+def _launch(task: Task, memory: Memory, backend: Backend, device: int, core_queues: int) -> Launch:
     match task:
         case Transfer():
             engine = "core" if task.queue.engine == "core" else "dma"
-            return backend.transfer(memory.view(task.src), memory.view(task.dst), engine, device)
+            src, dst = memory.view(task.src), memory.view(task.dst)
+            return backend.transfer(src, dst, engine, device, share=max(1, core_queues))
         case LocalCopy():
             pairs = [
                 (memory.view(src), memory.view(dst))

@@ -36,7 +36,8 @@ class GpuBackend:
     devices
         Numbers of the devices in use.
     core_blocks
-        Blocks of a core-driven copy: how many compute units it occupies at most.
+        Blocks of a gpu's core-driven copies together, the compute units that they occupy at most; its
+        copy queues share them evenly.
 
     Raises
     ------
@@ -104,11 +105,12 @@ class GpuBackend:
             self.runtime.enable_peer_access(device, place)
         self._connected.add((device, place))
 
-    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int) -> Launch:
+    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int, *, share: int = 1) -> Launch:
         """See `Backend.transfer`."""
         piece = _piece(src, dst).flat()
         if engine == "core":
-            return self._kernel([piece], (src, dst), device, self.core_blocks)
+            blocks = max(1, self.core_blocks // share)
+            return self._kernel([piece], (src, dst), device, blocks)
         return self.engine_copy(piece, keep=(src, dst))
 
     def engine_copy(self, piece: Piece, *, keep: tuple[Tensor, ...]) -> Launch:
@@ -258,6 +260,7 @@ class _Timed:
         for event in self._events:
             self.runtime.call("EventDestroy", event)
         self._events = []
+        self.steps = []  # and the memory that they hold
 
     def open_gate(self, cycles: int) -> None:
         """Keep all devices waiting for a while, then start them together."""

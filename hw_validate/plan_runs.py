@@ -16,16 +16,16 @@ from ficco_sim.records import Scalar, measurement_key
 from ficco_sim.schedules import FICCO, knobs_of, make_plan
 from ficco_sim.workload import Workload
 from hw_validate.campaign import Group
+from hw_validate.evidence import Examiner
 from hw_validate.executor import Bound, bind, warm_up
 from hw_validate.maps import Map
 from hw_validate.measure import Subject
 from hw_validate.memory import Arena, Inputs, random_inputs
-from hw_validate.placement import Placement
 from hw_validate.program import Backend, Prepared
 from hw_validate.straight import STRAIGHT, prepare_straight
 from hw_validate.verify import Products, verify
 
-__all__ = ["Choice", "Evidence", "PlanSettings", "choices", "plan_groups"]
+__all__ = ["COMPARED", "Choice", "PlanSettings", "choices", "plan_groups"]
 
 COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
 GUESSED_FLOPS_PER_S = 400e12
@@ -33,15 +33,6 @@ GUESSED_BYTES_PER_S = 50e9
 GUESSED_PREPARE_S = 0.1  # of one plan: capture, verification
 GUESSED_GROUP_S = 1.5  # inputs, pinned memory, the product in higher precision
 GUESSED_RUN_S = 1e-3  # around one run: caches evicted, events read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What is known of the places that a group reads: texts for its records, and why to refuse it."""
-
-    texts: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    unusable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +119,6 @@ def plan_groups(
     settings: PlanSettings,
     *,
     peak_flops_per_s: Callable[[str], float | None] = lambda _: None,
-    evidence: Callable[[Backend, Sequence[Placement]], Evidence] = lambda _, __: Evidence(),
 ) -> list[Group]:
     """A group for each workload on each map.
 
@@ -136,8 +126,6 @@ def plan_groups(
     ----------
     peak_flops_per_s
         The rate that a device cannot exceed, by element type.
-    evidence
-        Checks the places that a group reads before it is timed.
 
     Raises
     ------
@@ -155,7 +143,7 @@ def plan_groups(
                 name=f"{workload.name} on {where.name}",
                 keys=tuple(measurement_key(r.choice.kind, r.params) for r in runs),
                 estimate_s=_estimate_s(runs, settings),
-                open=_Opener(runs, where, settings, peak_flops_per_s, evidence),
+                open=_Opener(runs, where, settings, peak_flops_per_s),
             )
         )
     return groups
@@ -226,17 +214,19 @@ class _Opener:
     where: Map
     settings: PlanSettings
     peak_flops_per_s: Callable[[str], float | None]
-    evidence: Callable[[Backend, Sequence[Placement]], Evidence]
     inputs: Inputs | None = field(default=None, init=False)
 
     @contextlib.contextmanager
     def __call__(self, backend: Backend) -> Iterator[Sequence[Subject]]:
-        placements = list({r.placement.describe(): r.placement for r in self.runs}.values())
-        found = self.evidence(backend, placements)
+        examiner = Examiner(backend)
         arena, products = Arena(backend), Products()
+        subjects: list[Subject] = []
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget)
-            yield [self._subject(run, backend, arena, products, found, stack) for run in self.runs]
+            stack.callback(subjects.clear)  # with them goes the memory, before the next group's
+            for run in self.runs:
+                subjects.append(self._subject(run, backend, arena, products, examiner, stack))
+            yield subjects
 
     def _forget(self) -> None:
         self.inputs = None
@@ -247,11 +237,12 @@ class _Opener:
         backend: Backend,
         arena: Arena,
         products: Products,
-        evidence: Evidence,
+        examiner: Examiner,
         stack: contextlib.ExitStack,
     ) -> Subject:
         prepared: Prepared | None = None
         spanned: Prepared | None = None
+        evidence = examiner.of_plan(run.placement, str(run.params["engine"]))
         unusable = list(evidence.unusable)
         try:
             bound = bind(run.plan, run.placement, backend, arena)
@@ -271,7 +262,6 @@ class _Opener:
             peak_flops_per_s=self.peak_flops_per_s(run.plan.workload.dtype),
             labels=(*run.placement.labels, *self.where.labels, *backend.labels),
             evidence=evidence.texts,
-            warnings=evidence.warnings,
             unusable=tuple(unusable),
         )
 

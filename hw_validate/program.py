@@ -3,6 +3,7 @@
 A plan becomes such steps (`executor`), and so does every microbenchmark.
 """
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -80,8 +81,11 @@ class Backend(Protocol):
     def empty(self, place: int, rows: int, cols: int, kind: dtype, *, transposed: bool) -> Tensor:
         """A matrix with undefined content at a place; ``transposed`` stores it by columns."""
 
-    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int) -> Launch:
-        """A copy between places by a copy engine (``dma``) or a kernel (``core``) of the device."""
+    def transfer(self, src: Tensor, dst: Tensor, engine: str, device: int, *, share: int = 1) -> Launch:
+        """A copy between places by a copy engine (``dma``) or a kernel (``core``) of the device.
+
+        ``share`` is the number of queues that share the blocks of a gpu's core-driven copies.
+        """
 
     def local_copy(self, pairs: Sequence[Pair], device: int) -> Launch:
         """One kernel that copies within the memory of a device."""
@@ -108,33 +112,42 @@ class Backend(Protocol):
 def in_order(steps: Iterable[Step]) -> list[Step]:
     """Steps such that each comes after those that it waits for and those before it on its lane.
 
+    The given order is kept wherever that allows: hardware serves copies of several lanes in the order
+    in which they were submitted, or stand in a graph, so that lane by lane would bring the last chunk
+    of one peer before the first of another.
+
     Raises
     ------
     PlanError
         If they wait for one another in a circle, or for a step that is not there.
     """
     given = list(steps)
-    known = {step.id for step in given}
-    lanes: dict[Lane, list[Step]] = {}
-    for step in given:
-        missing = [wait for wait in step.waits if wait not in known]
-        if missing:
-            raise PlanError(f"step {step.id!r} waits for {missing[0]!r}, which is not there")
-        lanes.setdefault(step.lane, []).append(step)
+    position = {step.id: i for i, step in enumerate(given)}
+    waiting = [0] * len(given)
+    followers: list[list[int]] = [[] for _ in given]
+    last_on: dict[Lane, int] = {}
+    for i, step in enumerate(given):
+        before = [last_on[step.lane]] if step.lane in last_on else []
+        for wait in step.waits:
+            if wait not in position:
+                raise PlanError(f"step {step.id!r} waits for {wait!r}, which is not there")
+            before.append(position[wait])
+        for j in before:
+            followers[j].append(i)
+        waiting[i] = len(before)
+        last_on[step.lane] = i
+    ready = [i for i, count in enumerate(waiting) if count == 0]
     ordered: list[Step] = []
-    done: set[str] = set()
-    at = dict.fromkeys(lanes, 0)
-    while len(ordered) < len(given):
-        before = len(ordered)
-        for lane, members in lanes.items():
-            while at[lane] < len(members) and done.issuperset(members[at[lane]].waits):
-                step = members[at[lane]]
-                ordered.append(step)
-                done.add(step.id)
-                at[lane] += 1
-        if len(ordered) == before:
-            stuck = [members[at[lane]].id for lane, members in lanes.items() if at[lane] < len(members)]
-            raise PlanError(f"deadlock: {', '.join(stuck[:8])} wait for one another")
+    while ready:
+        i = heapq.heappop(ready)
+        ordered.append(given[i])
+        for j in followers[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heapq.heappush(ready, j)
+    if len(ordered) < len(given):
+        stuck = [step.id for step, count in zip(given, waiting, strict=True) if count]
+        raise PlanError(f"deadlock: {', '.join(stuck[:8])} wait for one another")
     return ordered
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "TABLE_WIDTH",
     "PlanRow",
     "RepeatRow",
     "plan_of",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 NS = 1e-9
+TABLE_WIDTH = 190  # characters of `plan_table` with long names
 SHARD_LEVEL = ("shard-p2p", "shard-ring")
 Case = tuple[Scalar, ...]
 

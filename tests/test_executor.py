@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hw_strategies import lane, placements, programs, step
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import (
@@ -30,7 +31,7 @@ from hw_validate.cpu import CpuBackend
 from hw_validate.executor import bind, run_plan, trace_of
 from hw_validate.memory import Arena, inputs_from_arrays, random_inputs
 from hw_validate.placement import HOST, Placement
-from hw_validate.program import Lane, Step, gpu_groups, in_order
+from hw_validate.program import gpu_groups, in_order
 from hw_validate.verify import tolerance, verify
 
 ALL = (*EVERY_SCHEDULE, *EXCHANGES, *COLLECTIVES)
@@ -51,17 +52,6 @@ def any_plan(**limits):
         .flatmap(lambda name: plans(name, **limits))
         .filter(lambda plan: plan.tasks and fits_torch(plan))
     )
-
-
-@st.composite
-def placements(draw, num_gpus):
-    """Some gpus compute, alone or together on a device; the others hold data anywhere."""
-    working = draw(st.integers(0, num_gpus - 1))
-    places = [draw(st.sampled_from([HOST, 0, 1, 2])) for _ in range(num_gpus)]
-    places[working] = max(places[working], 0)
-    willing = [gpu for gpu, place in enumerate(places) if place != HOST]
-    computing = {working, *draw(st.sets(st.sampled_from(willing)))}
-    return Placement(places=tuple(places), computing=frozenset(computing))
 
 
 def alone(gpu, num_gpus, others):
@@ -548,28 +538,6 @@ def test_a_trace_names_its_machine_where_that_is_known():
 
 
 # steps
-
-
-def lane(gpu=0, name="dma0", device=None):
-    return Lane(gpu=gpu, device=gpu if device is None else device, name=name)
-
-
-def step(name, waits=(), on=None, launch=lambda _: None):
-    return Step(id=name, lane=on or lane(), launch=launch, waits=tuple(waits))
-
-
-@st.composite
-def programs(draw):
-    """Steps that can be ordered, given lane by lane, so that some wait for later ones."""
-    count = draw(st.integers(1, 15))
-    made = []
-    for i in range(count):
-        earlier = [s.id for s in made]
-        waits = draw(st.sets(st.sampled_from(earlier), max_size=3)) if earlier else ()
-        on = lane(draw(st.integers(0, 2)), draw(st.sampled_from(["dma0", "compute0"])))
-        made.append(step(f"s{i}", sorted(waits), on))
-    lanes = list(dict.fromkeys(s.lane for s in made))
-    return [s for on in draw(st.permutations(lanes)) for s in made if s.lane == on]
 
 
 @examples(100)

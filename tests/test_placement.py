@@ -1,6 +1,7 @@
 """Layer: harness without a gpu. The text of --map round-trips, and what is wrong in it is named."""
 
 import pytest
+from hw_strategies import placements
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import examples
@@ -8,20 +9,11 @@ from strategies import examples
 from ficco_sim.errors import ScenarioError
 from hw_validate.placement import HOST, MAX_DEVICES, Placement, parse_placement
 
-
-@st.composite
-def placements(draw):
-    num_gpus = draw(st.integers(1, 12))
-    places = [draw(st.sampled_from([HOST, 0, 1, 2, MAX_DEVICES - 1])) for _ in range(num_gpus)]
-    working = draw(st.integers(0, num_gpus - 1))
-    places[working] = max(places[working], 0)
-    willing = [gpu for gpu, place in enumerate(places) if place != HOST]
-    computing = {working, *draw(st.sets(st.sampled_from(willing)))}
-    return Placement(places=tuple(places), computing=frozenset(computing))
+placed = placements(devices=(0, 1, 2, MAX_DEVICES - 1))
 
 
 @examples(300)
-@given(placement=placements())
+@given(placement=placed)
 def test_text_and_placement_round_trip(placement):
     text = placement.describe()
     assert parse_placement(text, placement.num_gpus) == placement
@@ -31,7 +23,7 @@ def test_text_and_placement_round_trip(placement):
 
 
 @examples(300)
-@given(placement=placements())
+@given(placement=placed)
 def test_labels_say_all_that_is_not_what_it_stands_for(placement):
     owners = [
         [g for g, at in enumerate(placement.places) if at == device] for device in placement.devices

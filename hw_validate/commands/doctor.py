@@ -1,5 +1,55 @@
-"""The verb doctor."""
+"""The verb doctor: what this machine can do, in a minute."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ficco_sim.command import JsonOption, Progress, console, say, write_json
+from ficco_sim.errors import HardwareError
+
+SIGNS = {"good": "good", "warn": "WARN", "bad": "BAD "}
 
 
-def doctor() -> None:
-    """Not there yet."""
+def doctor(
+    *,
+    devices: Annotated[
+        int | None, Parameter(help="How many devices to look at; all of them unless given.")
+    ] = None,
+    device: Annotated[
+        Literal["gpu", "cpu"], Parameter(help="cpu only says what is installed.")
+    ] = "gpu",
+    dry_run: Annotated[
+        bool, Parameter(help="Say what would be looked at, without touching a gpu.", negative=())
+    ] = False,
+    json: JsonOption = None,
+) -> None:
+    """Say what this machine can do and what is wrong with it: gpus, copies, graphs, settings, maps."""
+    from hw_validate.environment import collect_environment, require_gpu, require_torch
+
+    require_torch()
+    out = console()
+    if dry_run:
+        from hw_validate.doctor import CHECKS
+
+        say(out, [f"would look at {', '.join(CHECKS)}; about a minute, nothing was run"])
+        return
+    if device == "cpu":
+        facts = collect_environment(())
+        if not write_json({"environment": facts, "checks": []}, json):
+            say(out, [f"{name}: {value}" for name, value in facts.items()])
+        return
+    require_gpu(devices or 1)
+    import torch
+
+    from ficco_sim.io import to_plain
+    from hw_validate.doctor import examine_machine
+
+    count = devices or torch.cuda.device_count()
+    with Progress("looking") as progress:
+        environment, checks = examine_machine(range(count), progress)
+    if not write_json({"environment": environment, "checks": to_plain(checks)}, json):
+        say(out, [f"{name}: {value}" for name, value in environment.items()])
+        say(out, [f"{SIGNS[check.severity]} {check.name}: {check.text}" for check in checks])
+    bad = [check for check in checks if check.severity == "bad"]
+    if bad:
+        raise HardwareError(f"{len(bad)} of {len(checks)} checks are bad: {bad[0].text}")

@@ -43,7 +43,7 @@ def run(
         ),
     ] = "peer",
     engine: Annotated[str, Parameter(help="dma, core or both with a comma.")] = "dma",
-    core_blocks: Annotated[int, Parameter(help="Blocks of a core-driven copy.")] = 16,
+    core_blocks: Annotated[int, Parameter(help="Blocks of core-driven copies on a gpu in all.")] = 16,
     submission: Annotated[str, Parameter(help="graph, eager or both with a comma.")] = "graph",
     straight: Annotated[
         bool,
@@ -66,7 +66,7 @@ def run(
     from hw_validate.maps import find_map
     from hw_validate.peaks import peaks_of
     from hw_validate.plan_runs import COMPARED, PlanSettings, plan_groups
-    from hw_validate.summary import plan_rows, plan_table
+    from hw_validate.summary import TABLE_WIDTH, plan_rows, plan_table
 
     if not 1 <= core_blocks <= 4096:
         raise ScenarioError(f"--core-blocks: {core_blocks} must be from 1 to 4,096")
@@ -110,7 +110,7 @@ def run(
         peaks |= peaks_of(torch.cuda.get_device_name(devices[0])).flops_per_s
     measurements = measuring.measure(groups, backend, devices, "randn")
     if not write_json({"measurements": plain(measurements)}, json):
-        console().print(plan_table(plan_rows(measurements)))
+        console(TABLE_WIDTH).print(plan_table(plan_rows(measurements)))
 
 
 def _workloads(names: list[str] | None, shapes: list[str] | None, dtype: str) -> "list[Workload]":

@@ -24,6 +24,7 @@ def summary(
     from ficco_sim.records import merge_records, read_records
     from ficco_sim.units import format_seconds
     from hw_validate.summary import (
+        TABLE_WIDTH,
         plan_rows,
         plan_table,
         repeat_rows,
@@ -34,7 +35,7 @@ def summary(
     merged = merge_records([(path, read_records(path)) for path in records])
     if (spans is None) != (key is None):
         raise ScenarioError("--spans and --key belong together")
-    out = console()
+    out = console(TABLE_WIDTH)
     if spans is not None and key is not None:
         found = [m for m in merged.measurements if m.key.startswith(key)]
         if not found or len({m.key for m in found}) > 1:

@@ -130,10 +130,13 @@ def _group(name: str, cases: Sequence[Case], setup: Setup) -> Group:
     @contextlib.contextmanager
     def opened(backend: Backend) -> Iterator[Sequence[Subject]]:
         bench = Bench(backend, needs, setup.seed)
+        subjects: list[Subject] = []
         try:
-            yield [case.subject(bench) for case in cases]
+            subjects += [case.subject(bench) for case in cases]
+            yield subjects
         finally:
             bench.close()
+            subjects.clear()  # they hold the memory, and the next group may be open before they go
 
     runs_s = sum(GUESSED_RUNS * (case.estimate_s + GUESSED_BETWEEN_S) for case in cases)
     fill_s = sum(needed_bytes(needs).values()) / GUESSED_FILL_BYTES_PER_S

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ficco_sim.records import Measurement, Scalar, measurement_key
+from ficco_sim.units import MIB
 from hw_validate.checks import Finding, StreamSpan, overlap
 from hw_validate.microbench.bench import Bench, Slot, in_turn
 from hw_validate.microbench.case import Built, Case, span_s
@@ -32,6 +33,7 @@ MAX_COPIES = 512
 TRIES = 3
 REGIONS = 8
 """Copies between bytes of their own before the first are copied again: more than a cache holds."""
+BLOCK_BYTES = MIB  # of a copy for each block of its kernel, so that a few end beside a GEMM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +239,15 @@ def _family(
     ]
     cases = [_Case(work=work, family=family, copies=None, role="gemm").case()]
     for direction, blocks in [*by_engine, *by_kernel]:
+        nbytes = sizes.contention_bytes
+        if blocks is not None:
+            nbytes = min(nbytes, blocks * BLOCK_BYTES)
         copies = Copies(
             direction=direction,
-            rows=Rows.contiguous(sizes.contention_bytes),
+            rows=Rows.contiguous(nbytes),
             engine="dma" if blocks is None else "core",
             blocks=blocks,
-            regions=REGIONS,
+            regions=REGIONS * sizes.contention_bytes // nbytes,
         )
         roles: tuple[Role, ...] = ("copy", "both")
         cases += [_Case(work=work, family=family, copies=copies, role=r).case() for r in roles]
