@@ -10,6 +10,7 @@ from typing import Any
 __all__ = ["COPY_THREADS", "SOURCE", "WIDTHS", "Piece", "kernel_name", "width_of"]
 
 COPY_THREADS = 512
+TILE_BYTES = 32 * 1024
 WIDTHS = (16, 8, 4, 2, 1)
 """Bytes that a thread moves at once, widest first."""
 
@@ -17,46 +18,54 @@ SOURCE = """
 struct Piece {
   const char* src; char* dst;
   unsigned long long src_pitch, dst_pitch, row_bytes, rows;
+  unsigned long long across, rows_per_tile, tiles;  // a tile: part of a row, or several whole rows
 };
 
-// A tile is at most 32 KiB: part of a row, or several whole rows.
 template <typename T>
 __device__ void copy(const Piece* pieces, unsigned count) {
-  const unsigned long long tile_bytes = 32768;
-  unsigned turn = blockIdx.x;  // tiles go round the blocks over all pieces
-  for (unsigned p = 0; p < count; ++p) {
-    const Piece piece = pieces[p];
-    const bool wide = piece.row_bytes >= tile_bytes;
-    const unsigned long long across = wide ? (piece.row_bytes + tile_bytes - 1) / tile_bytes : 1;
-    const unsigned rows_per_tile = wide ? 1 : (unsigned)(tile_bytes / piece.row_bytes);
-    const unsigned long long down = (piece.rows + rows_per_tile - 1) / rows_per_tile;
-    unsigned long long t = turn;
-    for (; t < across * down; t += gridDim.x) {
-      const unsigned long long row = (t / across) * rows_per_tile;
-      const unsigned long long start = (t % across) * tile_bytes;
-      unsigned long long width = piece.row_bytes - start;
-      if (width > tile_bytes) width = tile_bytes;
-      unsigned rows = rows_per_tile;
-      if (piece.rows - row < rows) rows = (unsigned)(piece.rows - row);
-      const unsigned per_row = (unsigned)(width / sizeof(T));
-      const unsigned total = per_row * rows;
-      const char* src = piece.src + row * piece.src_pitch + start;
-      char* dst = piece.dst + row * piece.dst_pitch + start;
-      for (unsigned v = threadIdx.x; v < total; v += 4 * blockDim.x) {
-        T held[4];
+  const unsigned long long tile_bytes = TILE_BYTES;
+  __shared__ unsigned long long tiles[256];
+  unsigned long long turn = blockIdx.x;  // tiles go round the blocks over all pieces
+  for (unsigned base = 0; base < count; base += 256) {
+    const unsigned held = count - base < 256 ? count - base : 256;
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < held; i += blockDim.x) tiles[i] = pieces[base + i].tiles;
+    __syncthreads();
+    for (unsigned p = 0; p < held; ++p) {
+      if (turn >= tiles[p]) {
+        turn -= tiles[p];
+        continue;
+      }
+      const Piece piece = pieces[base + p];
+      const unsigned across = (unsigned)piece.across;
+      unsigned long long t = turn;
+      for (; t < piece.tiles; t += gridDim.x) {
+        const unsigned long long row = (unsigned)t / across * piece.rows_per_tile;
+        const unsigned long long start = (unsigned)t % across * tile_bytes;
+        unsigned long long width = piece.row_bytes - start;
+        if (width > tile_bytes) width = tile_bytes;
+        unsigned long long rows = piece.rows - row;
+        if (rows > piece.rows_per_tile) rows = piece.rows_per_tile;
+        const unsigned per_row = (unsigned)(width / sizeof(T));
+        const unsigned total = per_row * (unsigned)rows;
+        const char* src = piece.src + row * piece.src_pitch + start;
+        char* dst = piece.dst + row * piece.dst_pitch + start;
+        for (unsigned v = threadIdx.x; v < total; v += 4 * blockDim.x) {
+          T kept[4];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          const unsigned i = v + u * blockDim.x;
-          if (i < total) held[u] = ((const T*)(src + (i / per_row) * piece.src_pitch))[i % per_row];
-        }
+          for (int u = 0; u < 4; ++u) {
+            const unsigned i = v + u * blockDim.x;
+            if (i < total) kept[u] = ((const T*)(src + i / per_row * piece.src_pitch))[i % per_row];
+          }
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          const unsigned i = v + u * blockDim.x;
-          if (i < total) ((T*)(dst + (i / per_row) * piece.dst_pitch))[i % per_row] = held[u];
+          for (int u = 0; u < 4; ++u) {
+            const unsigned i = v + u * blockDim.x;
+            if (i < total) ((T*)(dst + i / per_row * piece.dst_pitch))[i % per_row] = kept[u];
+          }
         }
       }
+      turn = t - piece.tiles;
     }
-    turn = (unsigned)(t - across * down);
   }
 }
 
@@ -65,7 +74,7 @@ extern "C" __global__ void copy8(const Piece* p, unsigned n) { copy<uint2>(p, n)
 extern "C" __global__ void copy4(const Piece* p, unsigned n) { copy<unsigned>(p, n); }
 extern "C" __global__ void copy2(const Piece* p, unsigned n) { copy<unsigned short>(p, n); }
 extern "C" __global__ void copy1(const Piece* p, unsigned n) { copy<unsigned char>(p, n); }
-"""
+""".replace("TILE_BYTES", str(TILE_BYTES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +111,34 @@ class Piece:
             rows=1,
         )
 
+    @property
+    def across(self) -> int:
+        """Tiles along a row."""
+        return -(-self.row_bytes // TILE_BYTES)
+
+    @property
+    def rows_per_tile(self) -> int:
+        """Whole rows in a tile; 1 where a row is longer than a tile."""
+        return max(1, TILE_BYTES // self.row_bytes)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles in all."""
+        return self.across * -(-self.rows // self.rows_per_tile)
+
     def fields(self) -> tuple[int, ...]:
         """The values as the kernel reads them."""
-        return (self.src, self.dst, self.src_pitch, self.dst_pitch, self.row_bytes, self.rows)
+        return (
+            self.src,
+            self.dst,
+            self.src_pitch,
+            self.dst_pitch,
+            self.row_bytes,
+            self.rows,
+            self.across,
+            self.rows_per_tile,
+            self.tiles,
+        )
 
 
 def width_of(pieces: list[Piece]) -> int:

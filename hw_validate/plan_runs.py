@@ -107,10 +107,14 @@ def choices(settings: PlanSettings) -> list[Choice]:
     return found
 
 
+def fits(schedule: str, workload: Workload) -> bool:
+    """Whether a schedule is for such workloads: what a ring forwards, all gpus must want."""
+    return workload.pattern == "all_gather_gemm" or schedule != "shard-ring"
+
+
 def has_straight(schedule: str, knobs: Mapping[str, int | str]) -> bool:
     """Whether a schedule with such knobs is also written straight in torch."""
-    # the straight version has a stream a peer
-    return schedule in STRAIGHT and knobs["engine"] == "dma" and "copy_queues" not in knobs
+    return schedule in STRAIGHT and knobs["engine"] == "dma"
 
 
 def plan_groups(
@@ -134,8 +138,14 @@ def plan_groups(
     """
     groups = []
     for workload, where in itertools.product(workloads, maps):
-        runs = [_PlanRun(workload, where, choice, settings) for choice in choices(settings)]
-        runs = [r for r in runs if r.choice.kind == "plan" or r.placement.computing == {0}]
+        suitable = [c for c in choices(settings) if fits(c.schedule, workload)]
+        runs = [_PlanRun(workload, where, choice, settings) for choice in suitable]
+        runs = [
+            r
+            for r in runs
+            if r.choice.kind == "plan"
+            or (r.placement.computing == {0} and workload.pattern == "all_gather_gemm")
+        ]
         if not runs:
             raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
         groups.append(
@@ -224,8 +234,9 @@ class _Opener:
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget)
             stack.callback(subjects.clear)  # with them goes the memory, before the next group's
-            for run in self.runs:
-                subjects.append(self._subject(run, backend, arena, products, examiner, stack))
+            subjects.extend(
+                self._subject(run, backend, arena, products, examiner, stack) for run in self.runs
+            )
             yield subjects
 
     def _forget(self) -> None:

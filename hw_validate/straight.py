@@ -123,6 +123,7 @@ def _hetero_unfused(bound: Bound, streams: "_Streams | _OneStream") -> None:
     _, own, c_MN = _views(bound, 0, shards[0])
     with streams.on("gemm0"):
         torch.mm(own, b_KN, out=c_MN)
+    copies = int(plan.knobs["copy_queues"])
     turn = 1
     for j in range(num_chunks):
         for gpu in range(1, num_gpus):
@@ -131,11 +132,12 @@ def _hetero_unfused(bound: Bound, streams: "_Streams | _OneStream") -> None:
             if lo == hi:
                 continue
             there, here, c_MN = _views(bound, gpu, (start + lo, start + hi))
-            with streams.on(f"copy{gpu}"):
+            lane = f"copy{(gpu - 1) % copies}"
+            with streams.on(lane):
                 here.copy_(there, non_blocking=True)
             with streams.on(f"gemm{turn % queues}"):
                 if isinstance(streams, _Streams):
-                    torch.cuda.current_stream().wait_event(streams.event(f"copy{gpu}"))
+                    torch.cuda.current_stream().wait_event(streams.event(lane))
                 torch.mm(here, b_KN, out=c_MN)
             turn += 1
 

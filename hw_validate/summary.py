@@ -30,6 +30,7 @@ __all__ = [
 
 NS = 1e-9
 TABLE_WIDTH = 190  # characters of `plan_table` with long names
+LEAST_IDEAL = 1.05  # ideal speed-up below which a fraction of it says nothing
 SHARD_LEVEL = ("shard-p2p", "shard-ring")
 Case = tuple[Scalar, ...]
 
@@ -51,7 +52,7 @@ class PlanRow:
     shard_speedup, ficco_speedup
         Serial over the best shard-level and the best FiCCO plan; None if none was measured.
     fraction_of_ideal
-        (speed-up - 1) / (ideal speed-up - 1); None where there is nothing to gain.
+        (speed-up - 1) / (ideal speed-up - 1); None where the ideal speed-up is below 1.05.
     num_plans, num_losing
         Plans other than serial, and those of them that are slower than serial.
     """
@@ -310,7 +311,7 @@ def _speedup(serial_s: float, medians: dict[str, float], names: tuple[str, ...])
 
 
 def _fraction(serial_s: float, best_s: float, ideal_s: float | None) -> float | None:
-    if ideal_s is None or serial_s <= 1.01 * ideal_s:
+    if ideal_s is None or serial_s < LEAST_IDEAL * ideal_s:
         return None
     return (serial_s / best_s - 1) / (serial_s / ideal_s - 1)
 

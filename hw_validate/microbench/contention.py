@@ -29,6 +29,7 @@ LEAST_COVERED = 0.9
 """Share of the GEMMs' time in which copies must be on their way in every direction."""
 
 ALONE_COPIES = 16
+TINY_BYTES = 256
 MAX_COPIES = 512
 TRIES = 3
 REGIONS = 8
@@ -114,12 +115,17 @@ def slowdowns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """GEMMs, copies, or both."""
+    """GEMMs, copies, or both.
+
+    GEMMs alone have one tiny copy beside them: a graph with a single chain is launched in another way
+    than one with branches, and its kernels follow each other at another distance.
+    """
 
     work: GemmWork
     family: str
     copies: Copies | None
     role: Role
+    tiny: Copies
 
     def case(self) -> Case:
         work, copies = self.work, self.copies
@@ -129,6 +135,8 @@ class _Case:
         if self.role != "copy":
             needs |= work.needs
             estimate_s = work.estimate_s
+        if self.role == "gemm":
+            needs |= self.tiny.needs
         if copies is not None:
             needs |= copies.needs
             estimate_s = 2 * max(estimate_s, ALONE_COPIES * copies.one_s)
@@ -151,6 +159,9 @@ class _Case:
             launch = in_turn(self.work.launches(bench))
             steps.append(Step(id="gemm", lane=compute_lane(self.work.setup.device), launch=launch))
         if self.role == "gemm":
+            lane = flow_lane(self.tiny.flows[0], 0)
+            (launch,) = self.tiny.launches(bench, 0, 1)
+            steps.insert(0, Step(id="tiny", lane=lane, launch=launch))
             return Built(prepared=bench.prepare(steps), sample=self._gemm_s, series=self._series)
         if self.role == "copy":
             prepared = bench.prepare(self._copy_steps(bench, ALONE_COPIES))
@@ -237,7 +248,14 @@ def _family(
         if [flow.dst for flow in parse_direction(direction)] == [setup.device]
         for blocks in sizes.contention_blocks
     ]
-    cases = [_Case(work=work, family=family, copies=None, role="gemm").case()]
+    tiny = Copies(
+        direction=directions[0].split("+")[0],
+        rows=Rows.contiguous(TINY_BYTES),
+        engine="dma",
+        blocks=None,
+        regions=1,
+    )
+    cases = [_Case(work=work, family=family, copies=None, role="gemm", tiny=tiny).case()]
     for direction, blocks in [*by_engine, *by_kernel]:
         nbytes = sizes.contention_bytes
         if blocks is not None:
@@ -250,7 +268,9 @@ def _family(
             regions=REGIONS * sizes.contention_bytes // nbytes,
         )
         roles: tuple[Role, ...] = ("copy", "both")
-        cases += [_Case(work=work, family=family, copies=copies, role=r).case() for r in roles]
+        cases += [
+            _Case(work=work, family=family, copies=copies, role=r, tiny=tiny).case() for r in roles
+        ]
     return cases
 
 

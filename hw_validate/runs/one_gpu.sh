@@ -1,0 +1,39 @@
+#!/bin/sh
+# All runs that one gpu and its host's memory allow: sh one_gpu.sh FOLDER [PART]; about 15 minutes.
+# PART: machine, parts, core or host; all of them unless given. Needs ficco[cuda] or ficco[hip].
+set -eu
+out=$1
+part=${2:-all}
+workloads="--workload llama3-70b-tp8-qkv-8k --workload llama3-70b-tp8-gate-up-8k
+--workload llama3-405b-tp8-gate-up-8k --workload gpt3-175b-tp8-qkv-2k --workload llama3-8b-tp8-gate-up-8k
+--workload llama3-8b-fsdp8-gate-up-8k --workload llama3-8b-cp8-scores-128k
+--workload mixtral-8x7b-ep8-gate-up-2k --gemm 4096,57344,4096 --gemm 8192,28672,8192"
+repeated="--workload llama3-70b-tp8-gate-up-2k --workload llama3-70b-tp8-gate-up-256
+--workload gpt3-175b-tp8-mlp-up-2k --workload qwen2.5-72b-tp8-gate-up-4k
+--workload deepseek-v3-cp8-kv-up-32k"
+measure() {
+	name=$1
+	shift
+	python3 -m hw_validate "$@" --out "$out/$name.jsonl" --resume
+}
+wanted() {
+	test "$part" = all || test "$part" = "$1"
+}
+
+if wanted machine; then
+	python3 -m hw_validate doctor --json "$out/doctor.json"
+fi
+if wanted parts; then
+	measure parts microbench $workloads $repeated --rounds 8
+	measure parts-fp8 microbench $workloads --sets gemm --dtype fp8 --rounds 8
+	measure parts-sustained microbench $workloads --sets gemm --rounds 5 --regime sustained
+fi
+if wanted core; then
+	measure core-mesh run $workloads $repeated --map core-mesh --engine core --rounds 8
+	measure core-host run $repeated --map host --engine core --rounds 8
+	measure eager run --workload llama3-70b-tp8-gate-up-8k --map host --submission graph,eager --rounds 8
+fi
+if wanted host; then
+	measure host run $workloads --map host --copy-queues peer,1 --straight --rounds 8
+	measure host-repeated run $repeated --map host --copy-queues peer,1 --straight --rounds 8 --passes 2
+fi
