@@ -14,7 +14,7 @@ from hw_validate.clocks import ClockOffsets
 from hw_validate.environment import require_gpu
 from hw_validate.kernels import Piece
 from hw_validate.placement import HOST
-from hw_validate.program import Lane, Launch, Pair, Prepared, Run, Step, gpu_groups, in_order
+from hw_validate.program import Lane, Launch, Pair, Prepared, Run, Step, by_demand, gpu_groups, in_order
 from hw_validate.runtime import Runtime, load_runtime
 
 __all__ = ["GpuBackend"]
@@ -203,7 +203,7 @@ class GpuBackend:
 
     def prepare(self, steps: Sequence[Step], *, graph: bool, spans: bool) -> Prepared:
         """See `Backend.prepare`."""
-        ordered = in_order(steps)
+        ordered = by_demand(steps) if graph else in_order(steps)
         devices = sorted({step.lane.device for step in ordered})
         return (_Captured if graph else _Eager)(self, ordered, devices, spans=spans)
 

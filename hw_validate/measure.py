@@ -60,8 +60,8 @@ class Subject:
     prepared
         What is run for a sample; None where ``unusable`` says why there is nothing to run.
     spanned
-        The same with events around every step, run for its spans: `spans_of_median` keeps those of
-        the run with the median makespan.
+        The same with events around every step, run for its spans: those of the run with the median
+        makespan are kept.
     sample
         What of a run is the sample, in seconds; by default the makespan.
     series
@@ -112,7 +112,7 @@ def measure_group(
     """Time subjects that are to be compared.
 
     Every round runs each subject once, in a new random order, so that drifting clocks and power fall
-    on all alike. Instrumented runs follow, interleaved likewise.
+    on all alike. Rounds of instrumented runs are spread among the others.
 
     Parameters
     ----------
@@ -125,12 +125,11 @@ def measure_group(
     """
     rng = random.Random(settings.seed)  # noqa: S311 - an order, not a secret
     found = [_Samples() for _ in subjects]
-    rounds = (
-        ["warm"] * settings.warm_up
-        + ["plain"] * settings.rounds
-        + ["spans"] * min(SPANNED_ROUNDS, settings.rounds)
+    rounds = ["warm"] * settings.warm_up + _spread(
+        settings.rounds, min(SPANNED_ROUNDS, settings.rounds)
     )
-    first_plain, last_plain = settings.warm_up, settings.warm_up + settings.rounds - 1
+    plain = [number for number, what in enumerate(rounds) if what == "plain"]
+    first_plain, last_plain = plain[0], plain[-1]
     for number, what in enumerate(rounds):
         if progress is not None:
             progress(number, len(rounds), "timing")
@@ -157,6 +156,16 @@ def measure_group(
         _measurement(subject, samples, first_sequence + i)
         for i, (subject, samples) in enumerate(zip(subjects, found, strict=True))
     ]
+
+
+def _spread(plain: int, spanned: int) -> list[str]:
+    """Rounds of both kinds, the instrumented ones evenly among the others."""
+    rounds = []
+    for number in range(plain):
+        rounds.append("plain")
+        if (number + 1) * spanned // plain > number * spanned // plain:
+            rounds.append("spans")
+    return rounds
 
 
 def _measurement(subject: Subject, samples: _Samples, sequence: int) -> Measurement:

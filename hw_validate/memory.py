@@ -93,7 +93,9 @@ def random_inputs(
         if region.buffer not in OWN:
             if region.buffer not in shared:
                 shared[region.buffer] = draw(sizes[key])
-        elif (key in needed or region.buffer in summed) and key not in own:
+        elif key not in own and (
+            region.gpu in placement.computing or key in needed or region.buffer in summed
+        ):
             own[key] = draw(sizes[key])
     return Inputs(shared=shared, own=own, init=init)
 

@@ -151,6 +151,45 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     return ordered
 
 
+def by_demand(steps: Iterable[Step]) -> list[Step]:
+    """Steps as `in_order`, but what another lane waits for stands just before its first user.
+
+    Graphs want this order: the same graph with all copies of a step of a schedule first and its GEMMs
+    after them ran 12 to 21 % slower on an H200 (CUDA 13.0), as the driver spreads nodes over hardware
+    queues in the order in which they were captured.
+
+    Raises
+    ------
+    PlanError
+        See `in_order`.
+    """
+    given = in_order(steps)
+    position = {step.id: i for i, step in enumerate(given)}
+    before: list[list[int]] = []
+    last_on: dict[Lane, int] = {}
+    demanded: set[int] = set()
+    for i, step in enumerate(given):
+        waits = [position[wait] for wait in step.waits]
+        demanded.update(j for j in waits if given[j].lane != step.lane)
+        before.append(sorted([*waits, *([last_on[step.lane]] if step.lane in last_on else [])]))
+        last_on[step.lane] = i
+    ordered: list[Step] = []
+    placed = [False] * len(given)
+    for root in (*(i for i in range(len(given)) if i not in demanded), *range(len(given))):
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            missing = next((j for j in before[i] if not placed[j]), None)
+            if missing is not None:
+                stack.append(missing)
+                continue
+            stack.pop()
+            if not placed[i]:
+                placed[i] = True
+                ordered.append(given[i])
+    return ordered
+
+
 def gpu_groups(steps: Iterable[Step]) -> list[list[Step]]:
     """Steps by gpu; all in one group if a step waits for another gpu's."""
     given = list(steps)

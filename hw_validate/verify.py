@@ -180,4 +180,5 @@ def _writers(plan: Plan, gpu: int, name: str, row: int) -> str:
         if any(r.gpu == gpu and r.buffer == name and r.rows[0] <= row < r.rows[1] for r in task.writes)
     ]
     gemms = sum(1 for task in plan.tasks if isinstance(task, Gemm))
-    return ", ".join(found[:4]) or f"none of {gemms} GEMMs"
+    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    return ", ".join(found[:4]) + more or f"none of {gemms} GEMMs"

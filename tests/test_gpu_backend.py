@@ -40,6 +40,7 @@ class Event:
         self.before = None  # not recorded
         self.capture = None
         self.time_s = None
+        self.token = None  # of its last record
         self.alive = True
 
 
@@ -60,6 +61,7 @@ class Fake:
         self.graphs = []
         self.log = []
         self.clock = itertools.count(1)
+        self.records = itertools.count(1)
         self.current = [0]
         self.fails = set()
         self.dead = set()
@@ -120,6 +122,8 @@ class Fake:
         stream = self.streams[handle]
         assert event.alive
         assert event.device == stream.device, "an event belongs to the device of its stream"
+        event.token = next(self.records)
+        stream.before |= {event.token}
         event.before, event.capture = stream.before, stream.capture
         event.time_s = None if stream.capture else next(self.clock) * 1e-6
 
@@ -167,7 +171,7 @@ class Fake:
         for event in graph.times:
             event.before = frozenset()
             event.time_s = next(self.clock) * 1e-6
-        self.log.append(("launch", graph))
+        self.log.append(("launch", self.streams[handle].before))
 
     def _GraphExecDestroy(self, graph):  # noqa: N802
         self.graphs.remove(graph)
@@ -278,7 +282,10 @@ def test_graphs_keep_waits_and_order(steps, spans):
         pings = len([e for e in fake.events[made:] if e.alive])
         assert pings == 0, "a run leaves no event behind"
         launched = [entry[1] for entry in fake.log if entry[0] == "launch"]
-        assert len(launched) == 2 * len(gpu_groups(steps))
+        groups = gpu_groups(ready.steps)
+        assert len(launched) == 2 * len(groups)
+        for group, before in zip(groups, launched[len(groups) :], strict=True):
+            assert ready._starts[group[0].lane.device].token in before, "does not wait for the gate"
         ready.close()
         assert not any(event.alive for event in fake.events)
         assert fake.graphs == []
@@ -295,6 +302,8 @@ def test_eager_runs_keep_waits_and_order_and_reuse_events(steps, spans):
         for times in (2, 3):
             run = ready.run()
             check_order(steps, seen, times)
+            for s in steps:
+                assert ready._starts[s.lane.device].token in seen[s.id][-1], "waits for the gate"
             if spans:
                 check_times(steps, run)
             assert sum(event.alive for event in fake.events) == made

@@ -10,9 +10,9 @@ from hw_validate.campaign import Group
 from hw_validate.measure import Subject
 from hw_validate.microbench.bench import Bench, Slot, needed_bytes
 from hw_validate.microbench.setup import Setup, place_name
-from hw_validate.program import Backend, Prepared, Run
+from hw_validate.program import Backend, Lane, Prepared, Run
 
-__all__ = ["Built", "Case", "grouped", "span_s", "window_s"]
+__all__ = ["Built", "Case", "Named", "compute_lane", "grouped", "span_s", "window_s"]
 
 MAX_CASES = 40
 """Of a group: what a kill loses at most."""
@@ -108,6 +108,15 @@ def grouped(name: str, cases: Sequence[Case], setup: Setup) -> list[Group]:
         _group(name if len(batches) == 1 else f"{name} ({number} of {len(batches)})", batch, setup)
         for number, batch in enumerate(batches, start=1)
     ]
+
+
+Named = list[tuple[str, list[Case]]]
+"""Cases by the name of their group."""
+
+
+def compute_lane(device: int, index: int = 0) -> Lane:
+    """A queue for kernels. All lanes are of one gpu, so that a case is one graph on any devices."""
+    return Lane(gpu=0, device=device, name=f"compute{index}")
 
 
 def span_s(run: Run, step: str) -> float:

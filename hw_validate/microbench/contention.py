@@ -14,9 +14,9 @@ from ficco_sim.records import Measurement, Scalar, measurement_key
 from ficco_sim.units import MIB
 from hw_validate.checks import Finding, StreamSpan, overlap
 from hw_validate.microbench.bench import Bench, Slot, in_turn
-from hw_validate.microbench.case import Built, Case, span_s
-from hw_validate.microbench.copies import SERIES, Copies, Rows, flow_lane
-from hw_validate.microbench.gemms import GemmWork, Named, compute_lane, equal_pieces
+from hw_validate.microbench.case import Built, Case, Named, compute_lane, span_s
+from hw_validate.microbench.copies import SERIES, Copies, Rows, beside, beside_needs, flow_lane
+from hw_validate.microbench.gemms import GemmWork, equal_pieces
 from hw_validate.microbench.setup import Setup, parse_direction
 from hw_validate.microbench.shapes import GemmShape
 from hw_validate.program import Run, Step
@@ -29,7 +29,6 @@ LEAST_COVERED = 0.9
 """Share of the GEMMs' time in which copies must be on their way in every direction."""
 
 ALONE_COPIES = 16
-TINY_BYTES = 256
 MAX_COPIES = 512
 TRIES = 3
 REGIONS = 8
@@ -115,17 +114,12 @@ def slowdowns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """GEMMs, copies, or both.
-
-    GEMMs alone have one tiny copy beside them: a graph with a single chain is launched in another way
-    than one with branches, and its kernels follow each other at another distance.
-    """
+    """GEMMs, copies, or both."""
 
     work: GemmWork
     family: str
     copies: Copies | None
     role: Role
-    tiny: Copies
 
     def case(self) -> Case:
         work, copies = self.work, self.copies
@@ -136,7 +130,7 @@ class _Case:
             needs |= work.needs
             estimate_s = work.estimate_s
         if self.role == "gemm":
-            needs |= self.tiny.needs
+            needs |= beside_needs(work.setup)
         if copies is not None:
             needs |= copies.needs
             estimate_s = 2 * max(estimate_s, ALONE_COPIES * copies.one_s)
@@ -159,9 +153,7 @@ class _Case:
             launch = in_turn(self.work.launches(bench))
             steps.append(Step(id="gemm", lane=compute_lane(self.work.setup.device), launch=launch))
         if self.role == "gemm":
-            lane = flow_lane(self.tiny.flows[0], 0)
-            (launch,) = self.tiny.launches(bench, 0, 1)
-            steps.insert(0, Step(id="tiny", lane=lane, launch=launch))
+            steps.insert(0, beside(bench, self.work.setup))
             return Built(prepared=bench.prepare(steps), sample=self._gemm_s, series=self._series)
         if self.role == "copy":
             prepared = bench.prepare(self._copy_steps(bench, ALONE_COPIES))
@@ -248,14 +240,7 @@ def _family(
         if [flow.dst for flow in parse_direction(direction)] == [setup.device]
         for blocks in sizes.contention_blocks
     ]
-    tiny = Copies(
-        direction=directions[0].split("+")[0],
-        rows=Rows.contiguous(TINY_BYTES),
-        engine="dma",
-        blocks=None,
-        regions=1,
-    )
-    cases = [_Case(work=work, family=family, copies=None, role="gemm", tiny=tiny).case()]
+    cases = [_Case(work=work, family=family, copies=None, role="gemm").case()]
     for direction, blocks in [*by_engine, *by_kernel]:
         nbytes = sizes.contention_bytes
         if blocks is not None:
@@ -268,9 +253,7 @@ def _family(
             regions=REGIONS * sizes.contention_bytes // nbytes,
         )
         roles: tuple[Role, ...] = ("copy", "both")
-        cases += [
-            _Case(work=work, family=family, copies=copies, role=r, tiny=tiny).case() for r in roles
-        ]
+        cases += [_Case(work=work, family=family, copies=copies, role=r).case() for r in roles]
     return cases
 
 

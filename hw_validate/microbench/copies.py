@@ -9,12 +9,22 @@ from torch import Tensor
 
 from ficco_sim.records import Scalar
 from hw_validate.microbench.bench import Bench, Slot, in_turn
-from hw_validate.microbench.case import Built, Case, span_s, window_s
-from hw_validate.microbench.gemms import Named, compute_lane
+from hw_validate.microbench.case import Built, Case, Named, compute_lane, span_s, window_s
 from hw_validate.microbench.setup import Flow, Setup, parse_direction, place_name
 from hw_validate.program import Lane, Launch, Pair, Step
 
-__all__ = ["Copies", "Rows", "copy_cases", "core_cases", "flow_lane", "local_cases"]
+__all__ = [
+    "TINY_BYTES",
+    "Copies",
+    "Rows",
+    "beside",
+    "beside_needs",
+    "copy_cases",
+    "core_cases",
+    "flow_lane",
+    "local_cases",
+    "tiny_copy",
+]
 
 GUESSED_BYTES_PER_S = {"host": 50e9, "peer": 300e9, "same": 300e9}
 GUESSED_CORE_BLOCK_BYTES_PER_S = 5e9  # of one block
@@ -22,6 +32,7 @@ GUESSED_LOCAL_BYTES_PER_S = 1.5e12  # copied, so that as much is read and writte
 GUESSED_COMMAND_S = 4e-6
 LEAST_LOCAL_S = 50e-6
 MAX_LOCAL_REPEATS = 16
+TINY_BYTES = 256
 SERIES = ("copy_s", "back_s")
 """Names of the times of the first flow and of the second."""
 
@@ -137,6 +148,33 @@ class Copies:
 def flow_lane(flow: Flow, number: int) -> Lane:
     """A queue for copies; see `compute_lane`."""
     return Lane(gpu=0, device=flow.device, name=f"dma{number}")
+
+
+def tiny_copy(direction: str) -> Copies:
+    """A copy so small that it is all command."""
+    return Copies(
+        direction=direction, rows=Rows.contiguous(TINY_BYTES), engine="dma", blocks=None, regions=1
+    )
+
+
+def beside(bench: Bench, setup: Setup) -> Step:
+    """A tiny copy on a lane of its own, to put beside GEMMs that run alone.
+
+    A graph with a single chain is launched in another way than one with branches, as those of plans
+    are, and its kernels follow each other at another distance: 5 % of a GEMM of 9 us on an H200.
+    """
+    copies = _beside(setup)
+    (launch,) = copies.launches(bench, 0, 1)
+    return Step(id="tiny", lane=flow_lane(copies.flows[0], 0), launch=launch)
+
+
+def beside_needs(setup: Setup) -> dict[Slot, int]:
+    """What `beside` takes of each slot."""
+    return _beside(setup).needs
+
+
+def _beside(setup: Setup) -> Copies:
+    return tiny_copy(f"host>{place_name(setup.device)}")
 
 
 def copy_cases(setup: Setup) -> Named:

@@ -12,16 +12,14 @@ from ficco_sim.schedules import make_plan
 from ficco_sim.workload import ALIGNMENT, DTYPE_BYTES, OUTPUT_DTYPE, Workload
 from hw_validate import operations
 from hw_validate.microbench.bench import Bench, Slot, in_turn, needed_bytes
-from hw_validate.microbench.case import Built, Case, span_s, window_s
+from hw_validate.microbench.case import Built, Case, Named, compute_lane, span_s, window_s
+from hw_validate.microbench.copies import beside, beside_needs
 from hw_validate.microbench.setup import Setup, place_name
 from hw_validate.microbench.shapes import GemmShape, busiest_gpu, off_grid, pieces_of, shapes_of
 from hw_validate.operations import TORCH_DTYPES
-from hw_validate.program import Lane, Launch, Step
+from hw_validate.program import Launch, Step
 
-__all__ = ["GemmWork", "Named", "compute_lane", "equal_pieces", "gemm_cases", "gemms_cases"]
-
-Named = list[tuple[str, list[Case]]]
-"""Cases by the name of their group."""
+__all__ = ["GemmWork", "equal_pieces", "gemm_cases", "gemms_cases"]
 
 GUESSED_FLOPS_PER_S = {"bf16": 700e12, "fp16": 700e12, "fp8": 1200e12, "fp32": 50e12}
 GUESSED_HBM_BYTES_PER_S = 3e12
@@ -155,11 +153,6 @@ class GemmWork:
         )
 
 
-def compute_lane(device: int, index: int = 0) -> Lane:
-    """A queue for kernels. All lanes are of one gpu, so that a case is one graph on any devices."""
-    return Lane(gpu=0, device=device, name=f"compute{index}")
-
-
 def gemm_cases(setup: Setup) -> Named:
     """Whole operators, all their pieces, and shapes off that grid; a sample is one GEMM's time."""
     named: Named = []
@@ -207,7 +200,8 @@ def _alone(shapes: Iterable[GemmShape], dtype: str, setup: Setup) -> list[Case]:
 def _one(work: GemmWork) -> Case:
     def build(bench: Bench) -> Built:
         launch = in_turn(work.launches(bench))
-        steps = [Step(id="gemm", lane=compute_lane(work.setup.device), launch=launch)]
+        gemm = Step(id="gemm", lane=compute_lane(work.setup.device), launch=launch)
+        steps = [beside(bench, work.setup), gemm]
         return Built(
             prepared=bench.prepare(steps), sample=lambda run: span_s(run, "gemm") / work.repeats
         )
@@ -217,7 +211,7 @@ def _one(work: GemmWork) -> Case:
         params=work.params,
         build=build,
         estimate_s=work.estimate_s,
-        needs=work.needs,
+        needs={**work.needs, **beside_needs(work.setup)},
         flops=work.shape.flops,
         peak_flops_per_s=work.peak_flops_per_s,
         unusable=work.unusable,
@@ -237,14 +231,15 @@ def _side_by_side(shape: GemmShape, dtype: str, queues: int, setup: Setup) -> Ca
             )
             for queue in range(min(queues, len(launches)))
         ]
-        return Built(prepared=bench.prepare(steps), sample=window_s)
+        prepared = bench.prepare([beside(bench, setup), *steps])
+        return Built(prepared=prepared, sample=lambda run: window_s(run, "gemms"))
 
     return Case(
         kind="gemms",
         params={**work.params, "queues": queues},
         build=build,
         estimate_s=work.estimate_s,
-        needs=work.needs,
+        needs={**work.needs, **beside_needs(setup)},
         flops=work.repeats * shape.flops,
         peak_flops_per_s=work.peak_flops_per_s,
         unusable=work.unusable,

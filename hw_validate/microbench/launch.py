@@ -9,16 +9,14 @@ from ficco_sim.units import US
 from hw_validate.executor import bind
 from hw_validate.memory import random_inputs
 from hw_validate.microbench.bench import Bench, in_turn
-from hw_validate.microbench.case import Built, Case, span_s
-from hw_validate.microbench.copies import Copies, Rows, flow_lane
-from hw_validate.microbench.gemms import Named, compute_lane
+from hw_validate.microbench.case import Built, Case, Named, compute_lane, span_s
+from hw_validate.microbench.copies import TINY_BYTES, Copies, Rows, flow_lane, tiny_copy
 from hw_validate.microbench.setup import Setup, parse_direction, place_name
 from hw_validate.placement import HOST, Placement
 from hw_validate.program import Launch, Run, Step
 
 __all__ = ["chain_plan", "launch_cases"]
 
-TINY_BYTES = 256
 GUESSED_KERNEL_S = 5 * US
 GUESSED_EAGER_STEP_S = 40 * US
 
@@ -58,12 +56,6 @@ def _tiny(device: int) -> Copies:
         engine="core",
         blocks=1,
         regions=1,
-    )
-
-
-def _tiny_copy(direction: str) -> Copies:
-    return Copies(
-        direction=direction, rows=Rows.contiguous(TINY_BYTES), engine="dma", blocks=None, regions=1
     )
 
 
@@ -141,7 +133,7 @@ def _ping_pong(setup: Setup, count: int, devices: tuple[int, int]) -> Case:
 
 def _after_copies(setup: Setup, count: int, direction: str) -> Case:
     """A tiny kernel after a tiny copy, the next copy after that kernel; a sample is one such pair."""
-    tiny, copy = _tiny(setup.device), _tiny_copy(direction)
+    tiny, copy = _tiny(setup.device), tiny_copy(direction)
     (flow,) = copy.flows
 
     def build(bench: Bench) -> Built:
@@ -168,7 +160,7 @@ def _after_copies(setup: Setup, count: int, direction: str) -> Case:
 
 def _empty_copies(direction: str, count: int) -> Case:
     """Copies of hardly any bytes on one queue; a sample is the time per copy."""
-    copy = _tiny_copy(direction)
+    copy = tiny_copy(direction)
     (flow,) = copy.flows
 
     def build(bench: Bench) -> Built:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 
 from ficco_sim.errors import ScenarioError
 from hw_validate.campaign import Group
-from hw_validate.microbench.case import grouped
+from hw_validate.microbench.case import Named, grouped
 from hw_validate.microbench.contention import contention_cases
 from hw_validate.microbench.copies import copy_cases, core_cases, local_cases
-from hw_validate.microbench.gemms import Named, gemm_cases, gemms_cases
+from hw_validate.microbench.gemms import gemm_cases, gemms_cases
 from hw_validate.microbench.launch import launch_cases
 from hw_validate.microbench.setup import Setup
 

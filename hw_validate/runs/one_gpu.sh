@@ -29,7 +29,7 @@ if wanted parts; then
 	measure parts-sustained microbench $workloads --sets gemm --rounds 5 --regime sustained
 fi
 if wanted core; then
-	measure core-mesh run $workloads $repeated --map core-mesh --engine core --rounds 8
+	measure core run $workloads $repeated --map self --map core-mesh --engine core --rounds 8
 	measure core-host run $repeated --map host --engine core --rounds 8
 	measure eager run --workload llama3-70b-tp8-gate-up-8k --map host --submission graph,eager --rounds 8
 fi
