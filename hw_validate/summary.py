@@ -30,6 +30,7 @@ __all__ = [
 
 NS = 1e-9
 TABLE_WIDTH = 190  # characters of `plan_table` with long names
+NOISE = 1.01  # a plan that gains less over serial has not won
 LEAST_IDEAL = 1.05  # ideal speed-up below which a fraction of it says nothing
 SHARD_LEVEL = ("shard-p2p", "shard-ring")
 Case = tuple[Scalar, ...]
@@ -48,7 +49,7 @@ class PlanRow:
     ideal_s
         The longer of these two.
     best, best_s
-        The fastest plan, with its knobs.
+        The fastest plan, with its knobs; serial unless one gains 1 %.
     shard_speedup, ficco_speedup
         Serial over the best shard-level and the best FiCCO plan; None if none was measured.
     fraction_of_ideal
@@ -202,7 +203,7 @@ def plan_rows(measurements: Iterable[Measurement]) -> list[PlanRow]:
         ideal_s = None if gemm_s is None or comm_s is None else max(gemm_s, comm_s)
         best = min(medians, key=lambda name: medians[name], default="serial")
         best_s = medians.get(best, serial_s)
-        if best_s >= serial_s:
+        if best_s > serial_s / NOISE:
             best, best_s = "serial", serial_s
         first = plans["serial"][0].params
         rows.append(
