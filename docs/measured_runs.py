@@ -74,8 +74,8 @@ def evidence_lines(found: Sequence[Measurement]) -> list[str]:
     return [
         f"- {len(found):,} measurements, {sum(m.usable for m in found):,} usable.",
         "- Plans beside the same schedule written straight in torch: median "
-        f"{statistics.median(straight):+.1%}, {sum(abs(x) <= 0.03 for x in straight)} of {len(straight)} within 3 %, from "
-        f"{min(straight):+.1%} to {max(straight):+.1%}.",
+        f"{statistics.median(straight):+.1%}, {sum(abs(x) <= 0.03 for x in straight)} of "
+        f"{len(straight)} within 3 %, from {min(straight):+.1%} to {max(straight):+.1%}.",
         f"- The same plan minutes later: {sum(x <= 0.03 for x in repeats)} of {len(repeats)} "
         f"within 3 %, median {statistics.median(repeats):.1%}, worst {max(repeats):.1%}.",
         f"- Events around every task lengthen a plan by {statistics.median(cost):.1%} in the "

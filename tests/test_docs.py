@@ -67,3 +67,13 @@ def test_the_table_of_wirings_is_what_its_script_prints(machine):
     row = next(line for line in lines if line.startswith(f"| {workload} "))
     assert table.cell(workload, machine) in row
     assert sum(line.startswith("| ") for line in lines) == len(table.WORKLOADS) + 1
+
+
+def test_the_tables_of_measured_runs_are_what_their_script_prints():
+    spec = importlib.util.spec_from_file_location("runs", ROOT / "docs" / "measured_runs.py")
+    runs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runs)
+    page = (ROOT / "docs" / "hardware.md").read_text()
+    _, _, rest = page.partition("<!-- made by python docs/measured_runs.py -->\n")
+    made, _, _ = rest.partition("\n<!-- end -->")
+    assert made.strip() == "\n".join(runs.main()).strip()
