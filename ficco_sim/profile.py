@@ -5,16 +5,19 @@ Peaks and fitted values are different types. Formulas that use the parameters ar
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
 from ficco_sim.errors import MachineError
 from ficco_sim.workload import DTYPE_BYTES
 
 __all__ = [
+    "FIT_GROUPS",
     "ContentionProfile",
     "CopyProfile",
     "CoreCopyProfile",
+    "Fit",
+    "FitSource",
     "GemmProfile",
     "GemmRates",
     "Gpu",
@@ -26,6 +29,7 @@ __all__ = [
     "check_numbers",
 ]
 
+FIT_GROUPS = ("copy", "core_copy", "local_copy", "launch", "contention")
 STRICT = {"extra": "forbid", "strict": True}
 MAX_VALUE = 1e18
 MAX_LATENCY_S = 1.0
@@ -150,7 +154,15 @@ class GemmRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredGemm:
-    """A measured time of one shape; it wins over the formula where the shape is the same."""
+    """A measured time of one shape; it wins over the formula where the shape is the same.
+
+    Parameters
+    ----------
+    m
+        Rows of all entries of a batch together.
+    entries, accumulate
+        Of a batched GEMM; whether it adds to its output.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     m: int
@@ -158,6 +170,8 @@ class MeasuredGemm:
     k: int
     dtype: str
     time_s: float
+    entries: int = 1
+    accumulate: bool = False
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -166,13 +180,22 @@ class MeasuredGemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmProfile:
-    """Macro tiles and split-K factors that the library may pick, and rates per element type."""
+    """Macro tiles and split-K factors that the library may pick, and rates per element type.
+
+    Parameters
+    ----------
+    measured
+        Times of shapes, which win over the formula.
+    measured_file
+        A CSV file beside the gpu's file with more of them; read into ``measured`` with the gpu.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     tiles: tuple[tuple[int, int], ...]
     splits: tuple[int, ...]
     rates: dict[str, GemmRates]
     measured: tuple[MeasuredGemm, ...] = ()
+    measured_file: str = ""
 
     def __post_init__(self) -> None:
         _check_dtypes("rates", dict(self.rates))
@@ -299,8 +322,75 @@ class ContentionProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FitSource:
+    """A file that parameters were fitted to."""
+
+    __pydantic_config__: ClassVar = STRICT
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How a group of parameters was fitted, and how far it can be trusted.
+
+    Parameters
+    ----------
+    num_points
+        Measurements that it was fitted to.
+    median_error, mean_error, p90_error
+        Of ``abs(predicted / measured - 1)``, over points that were left out of the fit if
+        ``held_out``.
+    valid
+        Smallest and largest value of each quantity among the points: ``m``, ``n``, ``k``, ``nbytes``.
+    samples
+        Draws of each parameter from what the fit leaves open, all of equal number and drawn
+        together; none if that is not known.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+    sources: tuple[FitSource, ...]
+    date: str
+    regime: Literal["sustained", "burst", "mixed"]
+    device: str = ""
+    driver: str = ""
+    library: str = ""
+    num_points: int
+    median_error: float
+    mean_error: float
+    p90_error: float
+    held_out: bool
+    valid: dict[str, tuple[float, float]] = field(default_factory=dict)
+    samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_points < 1:
+            raise MachineError(f"num_points: {self.num_points} must be at least 1")
+        for name in ("median_error", "mean_error", "p90_error"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise MachineError(f"{name}: {getattr(self, name)} must be 0 or more")
+        for name, (least, most) in self.valid.items():
+            if not least <= most:
+                raise MachineError(f"valid.{name}: {least} must be at most {most}")
+        if len({len(draws) for draws in self.samples.values()}) > 1:
+            raise MachineError("samples: all parameters must have the same number of draws")
+
+    @property
+    def num_samples(self) -> int:
+        """Number of draws; 0 if there are none."""
+        return len(next(iter(self.samples.values()), ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Fitted parameters of a gpu, by cost model, and the regime in which they were measured."""
+    """Fitted parameters of a gpu, by cost model, and the regime in which they were measured.
+
+    Parameters
+    ----------
+    fits
+        By group of parameters: ``gemm.bf16`` and other types, ``copy``, ``core_copy``,
+        ``local_copy``, ``launch``, ``contention``. Groups that are not here were not fitted.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     regime: Literal["sustained", "burst", "mixed"]
@@ -311,6 +401,14 @@ class Profile:
     local_copy: LocalCopyProfile
     launch: LaunchProfile
     contention: ContentionProfile
+    fits: dict[str, Fit] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.fits:
+            if name not in FIT_GROUPS and name.removeprefix("gemm.") not in self.gemm.rates:
+                raise MachineError(
+                    f"fits: {name!r} is unknown; one of {', '.join(FIT_GROUPS)}, gemm.DTYPE"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

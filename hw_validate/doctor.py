@@ -77,8 +77,9 @@ def examine_machine(
             progress(number, len(CHECKS), name)
         try:
             checks += makers[name]()
-        except FiccoError as error:
-            checks.append(Check(name=name, severity="bad", text=str(error), values={}))
+        except (FiccoError, RuntimeError) as error:  # torch's errors, such as memory that others hold
+            text = str(error).partition("\n")[0]
+            checks.append(Check(name=name, severity="bad", text=text, values={}))
     return environment, checks
 
 

@@ -59,7 +59,11 @@ class GpuBackend:
         self._flush: dict[int, Tensor] = {}
         self._heaters: dict[int, tuple[Tensor, ...]] = {}
         for device in self.devices:
-            torch.cuda.synchronize(device)  # makes the device's context
+            try:
+                torch.cuda.synchronize(device)  # makes the device's context
+            except RuntimeError as error:
+                reason = str(error).partition("\n")[0]
+                raise HardwareError(f"device {device} cannot be used: {reason}") from error
         self.clocks = ClockOffsets(self.runtime, self.devices, self.stream)
 
     @functools.cache  # noqa: B019 - one backend a process
@@ -212,7 +216,7 @@ def _piece(src: Tensor, dst: Tensor) -> Piece:
     """Bytes of two views that have unit stride along rows."""
     assert src.shape == dst.shape
     size = src.element_size()
-    if src.stride(-1) != 1 and src.shape[-1] > 1:  # stored by columns at both ends
+    if src.shape[-1] > 1 and not src.stride(-1) == dst.stride(-1) == 1:  # stored by columns
         src, dst = src.t(), dst.t()
     assert src.shape[-1] == 1 or src.stride(-1) == dst.stride(-1) == 1
     rows, cols = src.shape
@@ -344,7 +348,13 @@ class _Captured(_Timed):
         self, backend: GpuBackend, steps: list[Step], devices: list[int], *, spans: bool
     ) -> None:
         super().__init__(backend, steps, devices, spans=spans)
-        self._graphs = [self._capture(group) for group in gpu_groups(steps)]
+        self._graphs: list[tuple[Any, torch.cuda.Stream, int, Any]] = []
+        try:
+            for group in gpu_groups(steps):
+                self._graphs.append(self._capture(group))
+        except BaseException:
+            self.close()
+            raise
 
     def _capture(self, group: list[Step]) -> tuple[Any, torch.cuda.Stream, int, Any]:
         backend, runtime = self.backend, self.runtime
@@ -374,9 +384,10 @@ class _Captured(_Timed):
     def _abandon(self, origin: torch.cuda.Stream) -> None:
         """End a capture that failed, so that the stream can be used again."""
         try:
-            self.runtime.end_capture(origin.cuda_stream)
+            graph = self.runtime.end_capture(origin.cuda_stream)
         except HardwareError:
             return
+        self.runtime.call("GraphExecDestroy", graph)
 
     def run(self) -> Run:
         self.open_gate(GATE_CYCLES)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from ficco_sim.errors import FiccoError, ScenarioError
 from ficco_sim.plan import Gemm, Plan, Transfer, buffer_bytes
 from ficco_sim.records import Scalar, measurement_key
@@ -21,6 +23,7 @@ from hw_validate.executor import Bound, bind, warm_up
 from hw_validate.maps import Map
 from hw_validate.measure import Subject
 from hw_validate.memory import Arena, Inputs, random_inputs
+from hw_validate.placement import Placement
 from hw_validate.program import Backend, Prepared
 from hw_validate.straight import STRAIGHT, prepare_straight
 from hw_validate.verify import Products, verify
@@ -144,7 +147,11 @@ def plan_groups(
             r
             for r in runs
             if r.choice.kind == "plan"
-            or (r.placement.computing == {0} and workload.pattern == "all_gather_gemm")
+            or (
+                r.placement.computing == {0}
+                and workload.pattern == "all_gather_gemm"
+                and workload.dtype != "fp8"  # torch.mm has none
+            )
         ]
         if not runs:
             raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
@@ -263,6 +270,9 @@ class _Opener:
         except FiccoError as error:
             prepared = spanned = None
             unusable.append(str(error))
+        except torch.OutOfMemoryError as error:
+            prepared = spanned = None
+            unusable.append(f"not enough memory: {str(error).partition('. ')[0]}")
         return Subject(
             kind=run.choice.kind,
             params=run.params,
@@ -279,9 +289,11 @@ class _Opener:
     def _draw_inputs(self, run: _PlanRun, backend: Backend) -> None:
         if self.inputs is None:
             device = f"cuda:{run.placement.devices[0]}" if backend.kind == "gpu" else "cpu"
+            # plans of one group may differ in who computes, if the map depends on the schedule
+            everyone = frozenset().union(*(r.placement.computing for r in self.runs))
             self.inputs = random_inputs(
                 run.plan,
-                run.placement,
+                Placement(places=(run.placement.devices[0],) * run.plan.num_gpus, computing=everyone),
                 self.settings.seed,
                 device=device,
                 init=self.settings.init,

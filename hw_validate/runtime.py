@@ -7,6 +7,7 @@ item is the error code. Kernels are compiled when first needed, from one source 
 import ctypes
 import functools
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -145,7 +146,8 @@ class Runtime:
     def _compile_cuda(self, source: bytes, options: list[bytes]) -> Any:
         rtc = self._compiler
         program = _checked("compile", rtc.nvrtcCreateProgram(source, b"kernels.cu", 0, [], []))
-        _checked("compile", rtc.nvrtcCompileProgram(program, len(options), options))
+        result = rtc.nvrtcCompileProgram(program, len(options), options)
+        _compiled(result, lambda: self._log("nvrtc", program))
         image = b" " * _checked("compile", rtc.nvrtcGetCUBINSize(program))
         _checked("compile", rtc.nvrtcGetCUBIN(program, image))
         return image
@@ -153,10 +155,18 @@ class Runtime:
     def _compile_hip(self, source: bytes, options: list[bytes]) -> Any:
         rtc = self._compiler
         program = _checked("compile", rtc.hiprtcCreateProgram(source, b"kernels.hip", 0, None, None))
-        _checked("compile", rtc.hiprtcCompileProgram(program, len(options), options))
+        result = rtc.hiprtcCompileProgram(program, len(options), options)
+        _compiled(result, lambda: self._log("hiprtc", program))
         image = bytearray(_checked("compile", rtc.hiprtcGetCodeSize(program)))
         _checked("compile", rtc.hiprtcGetCode(program, image))
         return image
+
+    def _log(self, prefix: str, program: Any) -> str:
+        """What the compiler said of a program."""
+        size = _checked("log", getattr(self._compiler, f"{prefix}GetProgramLogSize")(program))
+        log = b" " * size if self.stack == "cuda" else bytearray(size)
+        _checked("log", getattr(self._compiler, f"{prefix}GetProgramLog")(program, log))
+        return log.rstrip(b"\0 \n").decode(errors="replace")
 
     def launch(
         self, kernel: Any, blocks: int, threads: int, table: int, count: int, stream: int
@@ -180,6 +190,18 @@ def _checked(name: str, result: tuple[Any, ...]) -> Any:
     if int(code) != 0:
         raise HardwareError(f"{name}: {getattr(code, 'name', code)} (error {int(code)})")
     return values[0] if len(values) == 1 else values
+
+
+def _compiled(result: tuple[Any, ...], read_log: Callable[[], str]) -> None:
+    """Refuse the result of a compilation that failed, with what the compiler said."""
+    try:
+        _checked("compile", result)
+    except HardwareError as error:
+        try:
+            log = read_log()
+        except (HardwareError, AttributeError):  # the error itself says more than its lost log
+            log = ""
+        raise HardwareError(f"{error}: {log}" if log else str(error)) from error
 
 
 def _module(name: str) -> ModuleType:

@@ -33,6 +33,8 @@ def prepare_straight(bound: Bound) -> Prepared:
     plan = bound.plan
     if plan.schedule not in STRAIGHT or plan.workload.pattern != "all_gather_gemm":
         raise ScenarioError(f"{plan.schedule} of {plan.workload.pattern}: no straight version")
+    if plan.workload.dtype == "fp8":
+        raise ScenarioError(f"{plan.schedule}: no straight version for fp8, which torch.mm lacks")
     if bound.placement.computing != {0}:
         raise ScenarioError("straight versions are for plans of which gpu 0 alone computes")
     device = bound.placement.places[0]

@@ -1,7 +1,7 @@
 """What records of plans say: the winner of each workload, its gain, and how repeatable it is."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from ficco_sim.records import Measurement, Scalar
 from ficco_sim.schedules import FICCO, knobs_of, make_plan
 from ficco_sim.trace import Span, Trace
 from ficco_sim.units import format_seconds
-from ficco_sim.workload import Workload, get_workload, named_workloads
+from ficco_sim.workload import Workload, named_workloads
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +34,11 @@ NOISE = 1.01  # a plan that gains less over serial has not won
 LEAST_IDEAL = 1.05  # ideal speed-up below which a fraction of it says nothing
 SHARD_LEVEL = ("shard-p2p", "shard-ring")
 Case = tuple[Scalar, ...]
+CASE = (
+    "workload", "pattern", "m", "n", "k", "dtype", "num_gpus",
+    "emulates", "engine", "core_blocks", "submission",
+)  # fmt: skip
+"""Parameters in which plans agree that are compared with each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,21 +119,30 @@ def plan_of(measurement: Measurement) -> Plan:
     if measurement.kind not in ("plan", "straight"):
         raise ScenarioError(f"{measurement.kind} {measurement.key}: no measurement of a plan")
     params = measurement.params
-    name = str(params["workload"])
-    if name in named_workloads():
-        workload = get_workload(name)
-    else:
-        workload = Workload(
-            name=name,
-            pattern="all_gather_gemm",
-            m=_whole(params["m"]),
-            n=_whole(params["n"]),
-            k=_whole(params["k"]),
-            dtype=str(params["dtype"]),
-        )
+    workload = _workload_of(params)
     schedule = str(params["schedule"])
     knobs = {knob: params[knob] for knob in knobs_of(schedule) if params.get(knob) is not None}
     return make_plan(schedule, workload, _whole(params["num_gpus"]), knobs)
+
+
+def _workload_of(params: Mapping[str, Scalar]) -> Workload:
+    name, pattern, dtype = (str(params[key]) for key in ("workload", "pattern", "dtype"))
+    m, n, k = (_whole(params[key]) for key in ("m", "n", "k"))
+    known = named_workloads().get(name)
+    if known is not None and (known.pattern, known.m, known.n, known.k, known.dtype) == (
+        pattern,
+        m,
+        n,
+        k,
+        dtype,
+    ):
+        return known
+    if pattern != "all_gather_gemm":
+        raise ScenarioError(
+            f"{name}: {pattern} of {m} x {n} x {k} in {dtype} is none of the named workloads, and "
+            "records do not hold who sends how much to whom"
+        )
+    return Workload(name=name, pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
 
 
 def _whole(value: Scalar) -> int:
@@ -191,10 +205,10 @@ def plan_rows(measurements: Iterable[Measurement]) -> list[PlanRow]:
     for m in measurements:
         if m.kind == "plan" and m.usable:
             p = m.params
-            case = (p["workload"], p["emulates"], p["engine"], p["submission"])
+            case = tuple(p.get(key) for key in CASE)
             cases.setdefault(case, {}).setdefault(_plan_name(p), []).append(m)
     rows = []
-    for (workload, emulates, engine, submission), plans in cases.items():
+    for plans in cases.values():
         if "serial" not in plans:
             continue
         medians = {name: _median_s(found) for name, found in plans.items()}
@@ -208,14 +222,14 @@ def plan_rows(measurements: Iterable[Measurement]) -> list[PlanRow]:
         first = plans["serial"][0].params
         rows.append(
             PlanRow(
-                workload=str(workload),
+                workload=str(first["workload"]),
                 m=_whole(first["m"]),
                 n=_whole(first["n"]),
                 k=_whole(first["k"]),
                 dtype=str(first["dtype"]),
-                emulates=str(emulates),
-                engine=str(engine),
-                submission=str(submission),
+                emulates=str(first["emulates"]),
+                engine=str(first["engine"]),
+                submission=str(first["submission"]),
                 serial_s=serial_s,
                 gemm_s=gemm_s,
                 comm_s=comm_s,
@@ -301,7 +315,8 @@ def _parts_s(serial: Sequence[Measurement]) -> tuple[float | None, float | None]
         if m.spans is None:
             continue
         spans = list(zip(m.spans.task_ids, m.spans.start_ns, m.spans.end_ns, strict=True))
-        gemms += [(end - start) * NS for task, start, end in spans if task.startswith("gemm.")]
+        lengths_s = [(end - start) * NS for task, start, end in spans if task.startswith("gemm.")]
+        gemms += [max(lengths_s)] if lengths_s else []
         comms += [max((end * NS for task, _, end in spans if task.startswith("xfer.")), default=0.0)]
     return (statistics.median(gemms), statistics.median(comms)) if gemms else (None, None)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ficco_sim.command import JsonOption, Progress, console, say, write_json
-from ficco_sim.errors import HardwareError
+from ficco_sim.errors import HardwareError, ScenarioError
 
 SIGNS = {"good": "good", "warn": "WARN", "bad": "BAD "}
 
@@ -26,6 +26,8 @@ def doctor(
     """Say what this machine can do and what is wrong with it: gpus, copies, graphs, settings, maps."""
     from hw_validate.environment import collect_environment, require_gpu, require_torch
 
+    if devices is not None and not 1 <= devices <= 64:
+        raise ScenarioError(f"--devices: {devices} must be from 1 to 64")
     require_torch()
     out = console()
     if dry_run:

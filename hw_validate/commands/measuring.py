@@ -144,8 +144,11 @@ class Measuring:
         backend: "Backend",
         devices: Sequence[int],
         init: "Init",
+        json: str | None = None,
     ) -> "tuple[Measurement, ...]":
         """Measure groups into the file; returns all measurements in it, those resumed too.
+
+        What happened is printed, on the error stream where JSON goes to the standard output.
 
         Raises
         ------
@@ -190,8 +193,12 @@ class Measuring:
             raise
         path = part if outcome.left else self.out
         measurements = read_records(path, allow_empty=True).measurements
-        say(console(), self._outcome_lines(outcome, path, measurements))
-        if not any(m.usable for m in measurements):
+        lines = self._outcome_lines(outcome, path, measurements)
+        if json == "-":
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+        else:
+            say(console(), lines)
+        if measurements and not any(m.usable for m in measurements):
             raise ScenarioError(f"{path}: no usable measurement; the reasons are above and in the file")
         return measurements
 

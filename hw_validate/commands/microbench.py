@@ -71,7 +71,7 @@ def microbench(
     if backend is None:
         measuring.say_plan(groups)
         return
-    measurements = measuring.measure(groups, backend, used, init)
+    measurements = measuring.measure(groups, backend, used, init, json)
     if not write_json({"measurements": plain(measurements)}, json):
         counts: dict[str, int] = {}
         for m in measurements:

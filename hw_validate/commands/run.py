@@ -79,8 +79,10 @@ def run(
         num_chunks=numbers("--num-chunks", num_chunks, 4096),
         compute_queues=numbers("--compute-queues", compute_queues, 64),
         copy_queues=tuple(
-            0 if word.strip() == "peer" else numbers("--copy-queues", word, 64)[0]
-            for word in copy_queues.split(",")
+            dict.fromkeys(
+                0 if word.strip() == "peer" else numbers("--copy-queues", word, 64)[0]
+                for word in copy_queues.split(",")
+            )
         ),
         engines=words("--engine", engine, ("dma", "core")),
         submissions=words("--submission", submission, ("graph", "eager")),
@@ -108,7 +110,7 @@ def run(
         import torch
 
         peaks |= peaks_of(torch.cuda.get_device_name(devices[0])).flops_per_s
-    measurements = measuring.measure(groups, backend, devices, "randn")
+    measurements = measuring.measure(groups, backend, devices, "randn", json)
     if not write_json({"measurements": plain(measurements)}, json):
         console(TABLE_WIDTH).print(plan_table(plan_rows(measurements)))
 
@@ -120,4 +122,8 @@ def _workloads(names: list[str] | None, shapes: list[str] | None, dtype: str) ->
     found += [workload_from_options(None, shape, dtype) for shape in shapes or ()]
     if not found:
         raise ScenarioError("give one of --workload and --gemm, or several")
-    return list({workload.name: workload for workload in found}.values())
+    by_name = {workload.name: workload for workload in found}
+    for workload in found:
+        if workload != by_name[workload.name]:
+            raise ScenarioError(f"--workload: two different ones have the name {workload.name!r}")
+    return list(by_name.values())
