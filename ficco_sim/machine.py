@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ficco_sim import io
 from ficco_sim.errors import MachineError
 from ficco_sim.families import MAX_GPUS, Family, Pair, family_pairs
+from ficco_sim.gemm_table import read_gemm_table
 from ficco_sim.profile import MAX_LATENCY_S, MAX_VALUE, Gpu, GpuFile, Profile, check_numbers
 
 if TYPE_CHECKING:
@@ -277,7 +278,10 @@ def load_machine(name: str) -> Machine:
 
 def build_machine(file: MachineFile, where: str) -> Machine:
     """Make a machine from the content of its file; ``where`` names the file in errors."""
-    gpu_file = _load_gpu(file.gpu, where) if isinstance(file.gpu, str) else file.gpu
+    if isinstance(file.gpu, str):
+        gpu_file = _load_gpu(file.gpu, where)
+    else:
+        gpu_file = _with_table(file.gpu, Path(where).parent, where)
     sources = {f"gpu.{key}": text for key, text in gpu_file.sources.items()} | file.sources
     try:
         switches, links = _make_links(file.topology, file.num_gpus)
@@ -303,7 +307,21 @@ def _load_gpu(name: str, where: str) -> GpuFile:
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in known:
         raise MachineError(f"{where}: gpu: {name!r} is unknown; one of: {', '.join(known)}")
-    return io.load(folder / f"{name}.yaml", GpuFile)
+    path = folder / f"{name}.yaml"
+    return _with_table(io.load(path, GpuFile), folder, str(path))
+
+
+def _with_table(file: GpuFile, folder: Path, where: str) -> GpuFile:
+    """A gpu with the measured shapes of its table, a file beside its own."""
+    name = file.profile.gemm.measured_file
+    if not name:
+        return file
+    if Path(name).name != name:
+        raise MachineError(f"{where}: measured_file: {name!r} must be a file name without folders")
+    gemm = file.profile.gemm
+    measured = (*gemm.measured, *read_gemm_table(folder / name))
+    gemm = replace(gemm, measured=measured, measured_file="")
+    return replace(file, profile=replace(file.profile, gemm=gemm))
 
 
 def _make_links(topology: Topology, num_gpus: int) -> tuple[tuple[str, ...], tuple[Link, ...]]:

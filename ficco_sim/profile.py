@@ -176,6 +176,8 @@ class MeasuredGemm:
     def __post_init__(self) -> None:
         check_numbers(self)
         _check_dtypes("dtype", {self.dtype: None})
+        if self.m % self.entries:
+            raise MachineError(f"entries: {self.entries} must divide the {self.m} rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,9 @@ class GemmProfile:
         Times of shapes, which win over the formula.
     measured_file
         A CSV file beside the gpu's file with more of them; read into ``measured`` with the gpu.
+    correction_reach
+        How far measured shapes correct the formula for others, in octaves of m, n and k; 0: not at
+        all.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -196,8 +201,10 @@ class GemmProfile:
     rates: dict[str, GemmRates]
     measured: tuple[MeasuredGemm, ...] = ()
     measured_file: str = ""
+    correction_reach: float = 0.0
 
     def __post_init__(self) -> None:
+        check_numbers(self, may_be_zero=("correction_reach",))
         _check_dtypes("rates", dict(self.rates))
         if not self.tiles:
             raise MachineError("tiles: at least one is needed")

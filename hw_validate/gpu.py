@@ -362,6 +362,7 @@ class _Captured(_Timed):
         origin = backend.stream(Lane(gpu=group[0].lane.gpu, device=device, name="origin"))
         lanes = dict.fromkeys(step.lane for step in group)
         backend.synchronize()
+        end = self.event(device)
         with torch.cuda.device(device):
             runtime.begin_capture(origin.cuda_stream)
             try:
@@ -379,7 +380,7 @@ class _Captured(_Timed):
                 self._abandon(origin)
                 raise
             graph = runtime.end_capture(origin.cuda_stream)
-        return graph, origin, device, self.event(device)
+        return graph, origin, device, end
 
     def _abandon(self, origin: torch.cuda.Stream) -> None:
         """End a capture that failed, so that the stream can be used again."""

@@ -24,7 +24,6 @@ from ficco_sim.machine import (
     MachineFile,
     Topology,
     build_machine,
-    data_folder,
     load_machine,
     named_machines,
 )
@@ -35,7 +34,7 @@ INF = math.inf
 
 @functools.cache
 def gpu_document() -> dict[str, Any]:
-    document = io.read_document(data_folder() / "gpus" / "mi300x.yaml")
+    document = io.read_document(io.data_folder() / "gpus" / "mi300x.yaml")
     return document | {"sources": {"gpu": "estimated: a test"}}
 
 
@@ -111,12 +110,12 @@ def test_every_named_machine_loads(name: str) -> None:
 
 
 def test_the_named_machines_are_those_of_the_folder() -> None:
-    assert named_machines() == tuple(sorted(p.stem for p in data_folder().glob("*.yaml")))
+    assert named_machines() == tuple(sorted(p.stem for p in io.data_folder().glob("*.yaml")))
     assert {"mi300x_8", "h100_8", "h200_8", "h200_2", "ring_8", "torus_4x4"} <= set(named_machines())
 
 
 def test_a_machine_file_by_path_is_the_machine_by_name() -> None:
-    assert load_machine(str(data_folder() / "mi300x_8.yaml")) == load_machine("mi300x_8")
+    assert load_machine(str(io.data_folder() / "mi300x_8.yaml")) == load_machine("mi300x_8")
 
 
 def test_an_unknown_machine_is_answered_with_the_known_ones() -> None:
@@ -531,7 +530,7 @@ def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 def test_scientific_numbers_of_yaml_are_numbers(tmp_path: Path) -> None:
     """YAML 1.1 reads 64e9 as text; a machine file means the number."""
     path = tmp_path / "machine.yaml"
-    text = (data_folder() / "ring_8.yaml").read_text()
+    text = (io.data_folder() / "ring_8.yaml").read_text()
     assert "64e9" in text
     path.write_text(text)
     assert {link.bandwidth_bytes_per_s for link in load_machine(str(path)).links} == {64e9}

@@ -13,24 +13,42 @@ The model (parameters in `GemmRates`) takes the best of all macro tiles (a, b) a
              + [s > 1] * (split_s + 4 M N s / output_rate)
     time   = startup_s + body
 
-An accumulating GEMM reads C as well, at the input rate. The profile's sources give the fit error.
+An accumulating GEMM reads C as well, at the input rate. Measured shapes win over the formula, and
+correct it nearby (`GemmProfile.correction_reach`). The profile's fits give the errors.
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficco_sim.errors import MachineError
 from ficco_sim.profile import GemmProfile, GemmRates
 from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, aligned
 
-__all__ = ["GemmCost", "GemmModel", "GemmShape", "wave_efficiency"]
+__all__ = [
+    "BAD_KERNEL",
+    "GemmCost",
+    "GemmModel",
+    "GemmShape",
+    "ShapeColumns",
+    "TileGrid",
+    "body_times",
+    "wave_efficiency",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
 
 K_STEP = 32  # unroll of the main loop, elements
 MIN_K_PER_SPLIT = 128
 PARTIAL_SUM_BYTES = 4  # split-K partial sums are fp32
 NORM = 6.0  # how sharply the slower of math and feed wins
+BAD_KERNEL = 1.5  # measured over formula beyond which the library has no good kernel for a shape
+PRIOR_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,103 @@ def wave_efficiency(fill: float, rounding: float) -> float:
     return fill / (rounding * math.ceil(fill) + (1 - rounding) * max(fill, 1.0)) if fill > 0 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ShapeColumns:
+    """Sizes of S shapes of one element type as arrays, ready for `body_times`.
+
+    Parameters
+    ----------
+    m, n, k
+        Elements, n and k padded as the matrix units want them; [S, 1, 1].
+    row_tiles
+        Tiles down the rows of all entries, for each macro tile; [S, T, 1].
+    accumulates
+        1 where C is read, else 0; [S, 1, 1].
+    in_bytes, out_bytes
+        Of an element.
+    """
+
+    m: Floats
+    n: Floats
+    k: Floats
+    row_tiles: Floats
+    accumulates: Floats
+    in_bytes: int
+    out_bytes: int
+
+
+class TileGrid:
+    """Macro tiles [T, 1] and split-K factors [P] that the library may pick."""
+
+    def __init__(self, profile: GemmProfile) -> None:
+        tiles = np.array(profile.tiles, dtype=np.float64)
+        self.a, self.b = tiles[:, :1], tiles[:, 1:]
+        self.splits = np.array(sorted(profile.splits), dtype=np.float64)
+        self.inverse_sides = 1 / self.a + 1 / self.b
+
+    def columns(self, shapes: Sequence[GemmShape]) -> ShapeColumns:
+        """Arrays of shapes that all have the element type of the first."""
+        dtype = shapes[0].dtype
+
+        def column(values: Iterable[float]) -> Floats:
+            return np.array(list(values), dtype=np.float64)[:, None, None]
+
+        return ShapeColumns(
+            m=column(s.m for s in shapes),
+            n=column(aligned(s.n, dtype) for s in shapes),
+            k=column(aligned(s.k, dtype) for s in shapes),
+            # entry by entry: entries share no tile
+            row_tiles=np.array([self._row_tiles(s.entry_rows) for s in shapes]),
+            accumulates=column(s.accumulate for s in shapes),
+            in_bytes=DTYPE_BYTES[dtype],
+            out_bytes=DTYPE_BYTES[OUTPUT_DTYPE[dtype]],
+        )
+
+    def _row_tiles(self, entry_rows: tuple[int, ...]) -> Floats:
+        if len(entry_rows) == 1:
+            return np.ceil(entry_rows[0] / self.a)
+        total = np.zeros_like(self.a)
+        for rows, count in Counter(entry_rows).items():
+            total += count * np.ceil(rows / self.a)
+        return total
+
+
+def body_times(
+    rates: GemmRates, grid: TileGrid, shapes: ShapeColumns, units: int, all_units: int
+) -> tuple[Floats, Floats]:
+    """The formula: seconds after start-up, and fill, of every shape on some of all compute units.
+
+    Returns
+    -------
+    body_s, fill
+        Of the best tile and split; [S] each.
+    """
+    a, b, splits = grid.a, grid.b, grid.splits
+    m, n, k = shapes.m, shapes.n, shapes.k
+    fill = shapes.row_tiles * np.ceil(n / b) * splits / units
+    rounding = rates.wave_rounding
+    waves = rounding * np.ceil(fill) + (1 - rounding) * np.maximum(fill, 1.0)
+    k_part = np.ceil(k / splits / K_STEP) * K_STEP
+    loop_s = 2 * a * b * k_part / rates.flops_per_s_per_unit
+    loop_s = loop_s * (1 + rates.edge_elements * grid.inverse_sides)
+    feed_s = (a + b) * k_part * shapes.in_bytes * (all_units / rates.feed_bytes_per_s)
+    main_s = waves * (loop_s**NORM + feed_s**NORM) ** (1 / NORM)
+    output_bytes = m * n * shapes.out_bytes
+    streams_s = output_bytes / rates.output_bytes_per_s
+    streams_s = streams_s + (m * k + n * k) * shapes.in_bytes / rates.input_bytes_per_s
+    streams_s = streams_s + shapes.accumulates * output_bytes / rates.input_bytes_per_s
+    partial_s = rates.split_s + PARTIAL_SUM_BYTES * m * n * splits / rates.output_bytes_per_s
+    body = main_s + waves * rates.wave_s + np.where(splits > 1, partial_s, 0.0)
+    body -= rates.stream_overlap * np.minimum(main_s, streams_s)
+    body = np.where((splits == 1) | (k / splits >= MIN_K_PER_SPLIT), body, np.inf)
+    num_shapes = len(body)
+    flat = body.reshape(num_shapes, -1)
+    best = np.argmin(flat, axis=1)
+    rows = np.arange(num_shapes)
+    body_s = flat[rows, best] + streams_s[:, 0, 0]
+    return body_s, np.broadcast_to(fill, body.shape).reshape(num_shapes, -1)[rows, best]
+
+
 class GemmModel:
     """Evaluates the model for one gpu; results are kept.
 
@@ -116,12 +231,12 @@ class GemmModel:
         self.profile = profile
         self.num_compute_units = num_compute_units
         self._gpu_name = gpu_name
-        tiles = np.array(profile.tiles, dtype=np.float64)
-        self._a, self._b = tiles[:, :1], tiles[:, 1:]
-        self._splits = np.array(sorted(profile.splits), dtype=np.float64)
-        self._inverse_sides = 1 / self._a + 1 / self._b
+        self._grid = TileGrid(profile)
         self._known: dict[tuple[GemmShape, int], GemmCost] = {}
-        self._measured = {(g.m, g.n, g.k, g.dtype): g.time_s for g in profile.measured}
+        self._measured = {
+            (g.m, g.n, g.k, g.dtype, g.entries, g.accumulate): g.time_s for g in profile.measured
+        }
+        self._neighbours: dict[tuple[str, bool], tuple[Floats, Floats]] = {}
 
     def rates(self, dtype: str) -> GemmRates:
         """Parameters for an element type.
@@ -148,53 +263,63 @@ class GemmModel:
             cost = self._known[key] = self._with_measured(shape, units)
         return cost
 
-    def _with_measured(self, shape: GemmShape, units: int) -> GemmCost:
-        """The formula, corrected by the table of measured shapes where it has this one."""
-        cost = self._formula(shape, units)
-        measured = self._measured.get((shape.m, shape.n, shape.k, shape.dtype))
-        if measured is None or len(shape.entry_rows) > 1 or shape.accumulate:
-            return cost
-        whole = self._formula(shape, self.num_compute_units)
-        # the table is of the whole gpu; fewer units slow it as they slow the formula
-        body_s = max(measured - cost.startup_s, 0.0) * (cost.body_s / whole.body_s)
-        return replace(cost, startup_s=min(cost.startup_s, measured), body_s=body_s)
-
-    def _formula(self, shape: GemmShape, units: int) -> GemmCost:
+    def formula(self, shape: GemmShape, compute_units: int | None = None) -> GemmCost:
+        """The formula alone, whatever was measured."""
+        units = self.num_compute_units if compute_units is None else compute_units
         rates = self.rates(shape.dtype)
-        in_bytes = DTYPE_BYTES[shape.dtype]
-        out_bytes = DTYPE_BYTES[OUTPUT_DTYPE[shape.dtype]]
-        m = float(shape.m)
-        n, k = float(aligned(shape.n, shape.dtype)), float(aligned(shape.k, shape.dtype))
-        a, b = self._a, self._b
-        splits = self._splits
-        splits = splits[(splits == 1) | (k / splits >= MIN_K_PER_SPLIT)]
-        # tiles down the rows, entry by entry: entries share no tile
-        row_tiles = sum(
-            count * np.ceil(rows / a) for rows, count in _count_equal(shape.entry_rows).items()
-        )
-        groups = row_tiles * np.ceil(n / b) * splits
-        fill = groups / units
-        rounding = rates.wave_rounding
-        waves = rounding * np.ceil(fill) + (1 - rounding) * np.maximum(fill, 1.0)
-        k_part = np.ceil(k / splits / K_STEP) * K_STEP
-        loop_s = 2 * a * b * k_part / rates.flops_per_s_per_unit
-        loop_s = loop_s * (1 + rates.edge_elements * self._inverse_sides)
-        feed_s = (a + b) * k_part * in_bytes * (self.num_compute_units / rates.feed_bytes_per_s)
-        main_s = waves * (loop_s**NORM + feed_s**NORM) ** (1 / NORM)
-        streams_s = m * n * out_bytes / rates.output_bytes_per_s
-        streams_s += (m * k + n * k) * in_bytes / rates.input_bytes_per_s
-        if shape.accumulate:
-            streams_s += m * n * out_bytes / rates.input_bytes_per_s
-        partial_s = rates.split_s + PARTIAL_SUM_BYTES * m * n * splits / rates.output_bytes_per_s
-        body = main_s + waves * rates.wave_s + np.where(splits > 1, partial_s, 0.0)
-        body -= rates.stream_overlap * np.minimum(main_s, streams_s)
-        best = int(np.argmin(body))
-        body_s = float(body.flat[best]) + streams_s
-        return GemmCost(rates.startup_s, body_s, float(fill.flat[best]), rounding)
+        columns = self._grid.columns([shape])
+        body_s, fill = body_times(rates, self._grid, columns, units, self.num_compute_units)
+        return GemmCost(rates.startup_s, float(body_s[0]), float(fill[0]), rates.wave_rounding)
 
+    def _with_measured(self, shape: GemmShape, units: int) -> GemmCost:
+        """The formula, replaced or corrected by the table of measured shapes."""
+        cost = self.formula(shape, units)
+        rows = shape.entry_rows
+        measured_s = None
+        if len(set(rows)) == 1:
+            key = (shape.m, shape.n, shape.k, shape.dtype, len(rows), shape.accumulate)
+            measured_s = self._measured.get(key)
+        if measured_s is None:
+            if self.profile.correction_reach == 0:
+                return cost
+            factor = self._correction(shape)
+            return replace(cost, startup_s=cost.startup_s * factor, body_s=cost.body_s * factor)
+        whole = self.formula(shape)
+        # the table is of the whole gpu; fewer units slow it as they slow the formula
+        body_s = max(measured_s - cost.startup_s, 0.0) * (cost.body_s / whole.body_s)
+        return replace(cost, startup_s=min(cost.startup_s, measured_s), body_s=body_s)
 
-def _count_equal(entry_rows: tuple[int, ...]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for rows in entry_rows:
-        counts[rows] = counts.get(rows, 0) + 1
-    return counts
+    def _correction(self, shape: GemmShape) -> float:
+        """How much longer measured neighbours take than the formula says; 1 far from all of them.
+
+        A mean of logarithms, weighted by a Gaussian of the distance in octaves of m, n and k, with a
+        neighbour of weight `PRIOR_WEIGHT` for which the formula is right.
+        """
+        sizes, logs = self._neighbours_of(shape.dtype, accumulate=shape.accumulate)
+        if not len(logs):
+            return 1.0
+        here = np.log2([shape.m, shape.n, shape.k])
+        if (here < sizes.min(axis=0)).any() or (here > sizes.max(axis=0)).any():
+            return 1.0  # nothing is known out there
+        distance2 = ((sizes - here) ** 2).sum(axis=1)
+        weights = np.exp(-distance2 / (2 * self.profile.correction_reach**2))
+        return float(np.exp((weights * logs).sum() / (weights.sum() + PRIOR_WEIGHT)))
+
+    def _neighbours_of(self, dtype: str, *, accumulate: bool) -> tuple[Floats, Floats]:
+        """Sizes of measured shapes in octaves, and the logarithm of measured over formula.
+
+        Shapes for which the library has a bad kernel say nothing of their neighbours.
+        """
+        key = (dtype, accumulate)
+        if key not in self._neighbours:
+            found = [g for g in self.profile.measured if (g.dtype, g.accumulate) == key]
+            shapes = [
+                GemmShape((g.m // g.entries,) * g.entries, g.n, g.k, dtype, accumulate) for g in found
+            ]
+            ratios = np.array(
+                [g.time_s / self.formula(s).time_s for g, s in zip(found, shapes, strict=True)]
+            )
+            good = ratios < BAD_KERNEL
+            sizes = np.log2([[g.m, g.n, g.k] for g in found]) if found else np.empty((0, 3))
+            self._neighbours[key] = (sizes[good], np.log(ratios[good]))
+        return self._neighbours[key]

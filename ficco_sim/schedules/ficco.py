@@ -26,8 +26,9 @@ def ficco_schedule(uniformity: Uniformity, granularity: Granularity, shape: Shap
     gather)``: ``num_chunks`` is p unless given; ``compute_queues`` spreads unfused GEMMs;
     ``copy_queues`` is p - 1, a queue a peer, unless given: with fewer, transfers of several peers go
     round-robin by peer onto one queue, in the order of steps, which hardware that serves one queue
-    after another would not keep otherwise; ``engine`` is ``dma`` or ``core``; ``gather="copy"`` lets fused schedules copy received chunks into the step's staging
-    buffer, where ``direct`` has the transfers write there.
+    after another would not keep otherwise; ``engine`` is ``dma`` or ``core``; ``gather="copy"`` lets
+    fused schedules copy received chunks into the step's staging buffer, where ``direct`` has the
+    transfers write there.
 
     Raises
     ------
