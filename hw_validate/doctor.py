@@ -187,15 +187,19 @@ def _copies(backend: GpuBackend) -> list[Check]:
             except FiccoError as error:
                 found.append(Check(name="copies", severity="bad", text=str(error), values={}))
                 continue
-            refused = [f.text for f in report.findings]
+            refused = [f.text for f in report.findings if f.severity == "refuse"]
+            doubtful = [f.text for f in report.findings if f.severity == "warn"]
             severity: Severity = "good"
             text = report.text
-            if refused and place == device:
+            if refused and report.equal and place == device:
                 severity = "warn"
                 text += ": by a kernel, so runs with the data there need --engine core"
             elif refused:
                 severity = "bad"
                 text += f": {refused[0]}"
+            elif doubtful:
+                severity = "warn"
+                text += f": {doubtful[0]}"
             else:
                 text += ": by a copy engine"
             values: dict[str, float | str] = {

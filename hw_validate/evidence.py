@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,9 +10,9 @@ from torch import Tensor
 from ficco_sim.errors import HardwareError
 from ficco_sim.units import format_bytes, format_rate
 from hw_validate.checks import Finding
-from hw_validate.microbench.evidence import copies_by_engine
+from hw_validate.microbench.evidence import SURELY_FASTER, copies_by_engine
 from hw_validate.microbench.setup import place_name
-from hw_validate.placement import Placement
+from hw_validate.placement import HOST, Placement
 from hw_validate.program import Backend, Lane, Run, Step
 
 __all__ = ["Evidence", "Examiner", "PlaceReport"]
@@ -26,9 +26,10 @@ SAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of the places that a plan reads: for its record, and why to refuse its numbers."""
+    """What is known of the places that a plan reads: for its record, and why to doubt its numbers."""
 
     texts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()
 
 
@@ -77,11 +78,12 @@ class Examiner:
         """What is known of all places that the gpus which compute may read.
 
         Wrong data, missing peer access, and copies of the engine ``dma`` that a kernel does make
-        numbers unusable.
+        numbers unusable; copies between devices no faster than from the host are warned of.
         """
         if self.backend.kind != "gpu":
             return Evidence(texts=("not examined: the CPU plays all devices",))
         texts: list[str] = []
+        warnings: list[str] = []
         unusable: list[str] = []
         pairs = {
             (placement.places[gpu], placement.places[peer])
@@ -97,7 +99,8 @@ class Examiner:
                 continue
             texts.append(report.text)
             unusable += [f.text for f in report.findings if f.severity == "refuse"]
-        return Evidence(texts=tuple(texts), unusable=tuple(unusable))
+            warnings += [f.text for f in report.findings if f.severity == "warn"]
+        return Evidence(texts=tuple(texts), warnings=tuple(warnings), unusable=tuple(unusable))
 
     def of_place(self, device: int, place: int, engine: str) -> PlaceReport:
         """Copies from a place to a device by an engine.
@@ -110,8 +113,26 @@ class Examiner:
         key = (device, place, engine)
         if key not in self._found:
             self.backend.connect(device, place)
-            self._found[key] = self._examine(device, place, engine)
+            report = self._examine(device, place, engine)
+            if engine == "dma" and place not in (HOST, device):
+                report = replace(report, findings=(*report.findings, *self._staged(report, device)))
+            self._found[key] = report
         return self._found[key]
+
+    def _staged(self, report: PlaceReport, device: int) -> list[Finding]:
+        """Warn of copies between devices that are no faster than from the host."""
+        try:
+            host = self.of_place(device, HOST, "dma")
+        except HardwareError:
+            return []  # nothing to compare with
+        if report.bytes_per_s >= SURELY_FASTER * host.bytes_per_s:
+            return []
+        text = (
+            f"{report.direction}: {format_rate(report.bytes_per_s)} is no more than the "
+            f"{format_rate(host.bytes_per_s)} of copies from the host: staged there, or linked by PCIe "
+            "alone"
+        )
+        return [Finding(severity="warn", text=text)]
 
     def _examine(self, device: int, place: int, engine: str) -> PlaceReport:
         backend = self.backend

@@ -283,6 +283,7 @@ class _Opener:
             peak_flops_per_s=self.peak_flops_per_s(run.plan.workload.dtype),
             labels=(*run.placement.labels, *self.where.labels, *backend.labels),
             evidence=evidence.texts,
+            warnings=evidence.warnings,
             unusable=tuple(unusable),
         )
 

@@ -7,7 +7,7 @@ Beyond `SCALE` their weight falls (loss ``soft_l1``), so that a few bad points m
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ficco_sim.profile import Fit, FitSource
 __all__ = [
     "NUM_DRAWS",
     "Errors",
+    "Fitted",
     "NotFitted",
     "Parameter",
     "Provenance",
@@ -32,6 +33,7 @@ __all__ = [
 Array = NDArray[np.float64]
 Point = TypeVar("Point")
 Model = TypeVar("Model")
+Values = TypeVar("Values")
 
 SCALE = 0.02
 NUM_DRAWS = 32
@@ -94,6 +96,21 @@ class Errors:
     median: float
     mean: float
     p90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted(Generic[Values]):
+    """A fitted group of a profile.
+
+    Parameters
+    ----------
+    parts
+        Held-out errors of some of the points, by what they have in common.
+    """
+
+    values: Values
+    fit: Fit
+    parts: dict[str, Errors]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

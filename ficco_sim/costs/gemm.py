@@ -48,7 +48,9 @@ MIN_K_PER_SPLIT = 128
 PARTIAL_SUM_BYTES = 4  # split-K partial sums are fp32
 NORM = 6.0  # how sharply the slower of math and feed wins
 BAD_KERNEL = 1.5  # measured over formula beyond which the library has no good kernel for a shape
-PRIOR_WEIGHT = 0.5
+LOG_SPREAD = 0.15  # by which the formula is off, as a logarithm, before anything is measured
+LOG_NOISE = 0.04  # of a measured time: clocks, and what differs between alike shapes
+BATCH_AXIS, ACCUMULATE_AXIS = 2 / 3, 3.0  # octaves that an octave of entries, or adding, is apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class GemmModel:
         self._measured = {
             (g.m, g.n, g.k, g.dtype, g.entries, g.accumulate): g.time_s for g in profile.measured
         }
-        self._neighbours: dict[tuple[str, bool], tuple[Floats, Floats]] = {}
+        self._neighbours: dict[str, _Neighbours | None] = {}
 
     def rates(self, dtype: str) -> GemmRates:
         """Parameters for an element type.
@@ -292,34 +294,56 @@ class GemmModel:
     def _correction(self, shape: GemmShape) -> float:
         """How much longer measured neighbours take than the formula says; 1 far from all of them.
 
-        A mean of logarithms, weighted by a Gaussian of the distance in octaves of m, n and k, with a
-        neighbour of weight `PRIOR_WEIGHT` for which the formula is right.
+        The mean of a Gaussian process over the logarithm of measured over formula (kriging; Rasmussen
+        and Williams 2006, eq. 2.25), with prior mean 0, so that it falls back to the formula.
         """
-        sizes, logs = self._neighbours_of(shape.dtype, accumulate=shape.accumulate)
-        if not len(logs):
-            return 1.0
-        here = np.log2([shape.m, shape.n, shape.k])
-        if (here < sizes.min(axis=0)).any() or (here > sizes.max(axis=0)).any():
+        if shape.dtype not in self._neighbours:
+            self._neighbours[shape.dtype] = self._make_neighbours(shape.dtype)
+        neighbours = self._neighbours[shape.dtype]
+        here = _features(shape)
+        if neighbours is None or not neighbours.covers(here):
             return 1.0  # nothing is known out there
-        distance2 = ((sizes - here) ** 2).sum(axis=1)
-        weights = np.exp(-distance2 / (2 * self.profile.correction_reach**2))
-        return float(np.exp((weights * logs).sum() / (weights.sum() + PRIOR_WEIGHT)))
+        return float(np.exp(neighbours.covariance(here[None, :]) @ neighbours.weights)[0])
 
-    def _neighbours_of(self, dtype: str, *, accumulate: bool) -> tuple[Floats, Floats]:
-        """Sizes of measured shapes in octaves, and the logarithm of measured over formula.
+    def _make_neighbours(self, dtype: str) -> "_Neighbours | None":
+        """Measured shapes of a type; those with a bad kernel say nothing of their neighbours."""
+        found = [g for g in self.profile.measured if g.dtype == dtype]
+        if not found:
+            return None
+        shapes = [
+            GemmShape((g.m // g.entries,) * g.entries, g.n, g.k, dtype, g.accumulate) for g in found
+        ]
+        rates = self.rates(dtype)
+        units = self.num_compute_units
+        body_s, _ = body_times(rates, self._grid, self._grid.columns(shapes), units, units)
+        logs = np.log(np.array([g.time_s for g in found]) / (body_s + rates.startup_s))
+        good = logs < math.log(BAD_KERNEL)
+        sizes = np.array([_features(shape) for shape in shapes])[good]
+        return _Neighbours(sizes, logs[good], self.profile.correction_reach) if len(sizes) else None
 
-        Shapes for which the library has a bad kernel say nothing of their neighbours.
-        """
-        key = (dtype, accumulate)
-        if key not in self._neighbours:
-            found = [g for g in self.profile.measured if (g.dtype, g.accumulate) == key]
-            shapes = [
-                GemmShape((g.m // g.entries,) * g.entries, g.n, g.k, dtype, accumulate) for g in found
-            ]
-            ratios = np.array(
-                [g.time_s / self.formula(s).time_s for g, s in zip(found, shapes, strict=True)]
-            )
-            good = ratios < BAD_KERNEL
-            sizes = np.log2([[g.m, g.n, g.k] for g in found]) if found else np.empty((0, 3))
-            self._neighbours[key] = (sizes[good], np.log(ratios[good]))
-        return self._neighbours[key]
+
+def _features(shape: GemmShape) -> Floats:
+    """Where a shape lies among others, in octaves; batches and accumulation are further axes."""
+    entries = len(shape.entry_rows)
+    sizes = np.log2([shape.m, shape.n, shape.k])
+    return np.array([*sizes, BATCH_AXIS * math.log2(entries), ACCUMULATE_AXIS * shape.accumulate])
+
+
+class _Neighbours:
+    """Measured shapes of one element type and what they say of others."""
+
+    def __init__(self, sizes: Floats, logs: Floats, reach: float) -> None:
+        self._sizes = sizes
+        self._reach = reach
+        self._least, self._most = sizes[:, :3].min(axis=0), sizes[:, :3].max(axis=0)
+        known = self.covariance(sizes) + LOG_NOISE**2 * np.eye(len(sizes))
+        self.weights = np.linalg.solve(known, logs)
+
+    def covers(self, here: Floats) -> bool:
+        """Whether a shape lies within the range of the measured ones."""
+        return bool((here[:3] >= self._least).all() and (here[:3] <= self._most).all())
+
+    def covariance(self, places: Floats) -> Floats:
+        """Of the logarithms at places and at the measured shapes: a Gaussian of their distance."""
+        distance2 = ((places[:, None, :] - self._sizes[None, :, :]) ** 2).sum(axis=2)
+        return np.asarray(LOG_SPREAD**2 * np.exp(-distance2 / (2 * self._reach**2)))

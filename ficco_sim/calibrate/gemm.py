@@ -1,0 +1,245 @@
+"""GEMM rates of one element type, fitted to measured times; and shapes with bad library kernels."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficco_sim.calibrate.robust import (
+    Errors,
+    NotFitted,
+    Parameter,
+    Provenance,
+    draws,
+    errors_of,
+    fit,
+    held_out_errors,
+    make_fit,
+)
+from ficco_sim.costs.gemm import BAD_KERNEL, GemmModel, GemmShape, TileGrid, body_times
+from ficco_sim.profile import Fit, GemmProfile, GemmRates, Gpu, MeasuredGemm
+
+__all__ = ["BadKernel", "GemmFit", "GemmSample", "fit_gemm", "large", "measured_table"]
+
+LEAST_POINTS = 20
+LARGE = 1024  # of min(m, n) and k: shapes that fill a gpu
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmSample:
+    """One measured GEMM alone.
+
+    Parameters
+    ----------
+    m
+        Rows of all entries of a batch together.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    time_s: float
+    entries: int = 1
+    accumulate: bool = False
+
+    @property
+    def shape(self) -> GemmShape:
+        """As the cost model takes it."""
+        rows = (self.m // self.entries,) * self.entries
+        return GemmShape(rows, self.n, self.k, self.dtype, self.accumulate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadKernel:
+    """A shape for which the library is slow: it took ``ratio`` times what the formula says."""
+
+    sample: GemmSample
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmFit:
+    """Rates of one element type.
+
+    Parameters
+    ----------
+    large_errors
+        Held-out errors of shapes whose min(m, n) and k are 1024 or more; None if there are none.
+    bad_kernels
+        Slowest first.
+    """
+
+    rates: GemmRates
+    fit: Fit
+    large_errors: Errors | None
+    bad_kernels: tuple[BadKernel, ...]
+
+
+def fit_gemm(
+    samples: Sequence[GemmSample],
+    profile: GemmProfile,
+    gpu: Gpu,
+    provenance: Provenance | None = None,
+    *,
+    held_out: bool = True,
+) -> GemmFit | NotFitted:
+    """Fit the rates of the samples' element type by robust least squares on relative errors.
+
+    Parameters
+    ----------
+    samples
+        All of one element type. Repeated shapes count once, with their median.
+    profile
+        Its tiles, splits, and the rates to start from.
+    held_out
+        Also fit to random halves (three seeds) and take errors on the other halves.
+
+    Returns
+    -------
+    GemmFit or NotFitted
+        The latter with a reason, if there are too few shapes.
+    """
+    points = _distinct(samples)
+    if len(points) < LEAST_POINTS:
+        return NotFitted(reason=f"{len(points)} shapes; {LEAST_POINTS} are needed")
+    dtype = points[0].dtype
+    assert all(p.dtype == dtype for p in points)
+    problem = _Problem(profile, gpu, profile.rates.get(dtype) or next(iter(profile.rates.values())))
+    found = fit(lambda values: problem.residuals(values, points), problem.parameters)
+    rates = problem.rates(found.values)
+    if held_out:
+        errors, large_errors = _held_out(problem, points, profile, gpu)
+    else:
+        predicted = problem.predict(rates, points)
+        errors = errors_of(predicted, [p.time_s for p in points])
+        large_errors = None
+    ratios = np.array([p.time_s for p in points]) / problem.predict(rates, points)
+    bad = [
+        BadKernel(sample=p, ratio=float(r))
+        for p, r in zip(points, ratios, strict=True)
+        if r > BAD_KERNEL
+    ]
+    valid = {
+        name: (
+            float(min(getattr(p, name) for p in points)),
+            float(max(getattr(p, name) for p in points)),
+        )
+        for name in ("m", "n", "k")
+    }
+    return GemmFit(
+        rates=rates,
+        fit=make_fit(
+            provenance or Provenance(),
+            errors,
+            num_points=len(points),
+            held_out=held_out,
+            valid=valid,
+            samples=draws(found),
+        ),
+        large_errors=large_errors,
+        bad_kernels=tuple(sorted(bad, key=lambda kernel: -kernel.ratio)),
+    )
+
+
+def large(sample: GemmSample) -> bool:
+    """Whether a shape fills a gpu."""
+    return min(sample.m, sample.n, sample.k) >= LARGE
+
+
+def measured_table(samples: Sequence[GemmSample]) -> tuple[MeasuredGemm, ...]:
+    """The samples as a table for a profile; repeated shapes with their median."""
+    return tuple(
+        MeasuredGemm(
+            m=s.m,
+            n=s.n,
+            k=s.k,
+            dtype=s.dtype,
+            time_s=s.time_s,
+            entries=s.entries,
+            accumulate=s.accumulate,
+        )
+        for s in _distinct(samples)
+    )
+
+
+def _distinct(samples: Sequence[GemmSample]) -> list[GemmSample]:
+    by_shape: dict[GemmSample, list[float]] = {}
+    for sample in samples:
+        by_shape.setdefault(replace(sample, time_s=0.0), []).append(sample.time_s)
+    return [replace(s, time_s=statistics.median(times)) for s, times in by_shape.items()]
+
+
+class _Problem:
+    """The formula with free rates."""
+
+    def __init__(self, profile: GemmProfile, gpu: Gpu, start: GemmRates) -> None:
+        self.grid = TileGrid(profile)
+        self.units = gpu.num_compute_units
+        hbm = gpu.hbm_bytes_per_s
+        self.parameters = tuple(
+            Parameter(
+                name=name, start=min(max(getattr(start, name), least), most), least=least, most=most
+            )
+            for name, least, most in (
+                ("startup_s", 0.0, 20e-6),
+                ("flops_per_s_per_unit", 1e10, 1e14),
+                ("edge_elements", 0.0, 200.0),
+                ("feed_bytes_per_s", 1e12, 1e15),
+                ("wave_s", 0.0, 10e-6),
+                ("wave_rounding", 0.0, 1.0),
+                ("input_bytes_per_s", 0.05 * hbm, 4 * hbm),  # operands may lie in a cache
+                ("output_bytes_per_s", 0.05 * hbm, 4 * hbm),
+                ("stream_overlap", 0.0, 1.0),
+                ("split_s", 0.0, 50e-6),
+            )
+        )
+
+    def rates(self, values: Mapping[str, float]) -> GemmRates:
+        return GemmRates(**values)
+
+    def predict(self, rates: GemmRates, points: Sequence[GemmSample]) -> list[float]:
+        columns = self.grid.columns([p.shape for p in points])
+        body_s, _ = body_times(rates, self.grid, columns, self.units, self.units)
+        return [float(x) for x in body_s + rates.startup_s]
+
+    def residuals(
+        self, values: Mapping[str, float], points: Sequence[GemmSample]
+    ) -> NDArray[np.float64]:
+        predicted = np.array(self.predict(self.rates(values), points))
+        return np.asarray(np.log(predicted / np.array([p.time_s for p in points])))
+
+    def fitted(self, points: Sequence[GemmSample]) -> GemmRates:
+        found = fit(lambda values: self.residuals(values, points), self.parameters)
+        return self.rates(found.values)
+
+
+def _held_out(
+    problem: _Problem, points: Sequence[GemmSample], profile: GemmProfile, gpu: Gpu
+) -> tuple[Errors, Errors | None]:
+    """Errors of all shapes and of large ones, each half predicted by a fit to the other.
+
+    Where the profile lets measured shapes correct the formula, those of the other half do.
+    """
+    told: dict[GemmSample, list[float]] = {}
+    dtype = points[0].dtype
+
+    def model(half: Sequence[GemmSample]) -> GemmModel:
+        rates = profile.rates | {dtype: problem.fitted(half)}
+        table = measured_table(half) if profile.correction_reach > 0 else ()
+        fitted = replace(profile, rates=rates, measured=table)
+        return GemmModel(fitted, gpu.num_compute_units, gpu.name)
+
+    def predict(fitted: GemmModel, point: GemmSample) -> float:
+        predicted = fitted.cost(point.shape).time_s
+        told.setdefault(point, []).append(predicted)
+        return predicted
+
+    errors = held_out_errors(points, model, predict, lambda point: point.time_s, folds=2, seeds=SEEDS)
+    large_ones = [(p, point) for point, all_p in told.items() if large(point) for p in all_p]
+    if not large_ones:
+        return errors, None
+    return errors, errors_of([p for p, _ in large_ones], [point.time_s for _, point in large_ones])
