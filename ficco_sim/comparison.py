@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
-from ficco_sim.costs import CostKind, CostModel, Submission
+from ficco_sim.costs import CostKind, CostModel, Submission, gemm_shape
+from ficco_sim.costs.uncertainty import NUM_DRAWS, UsedSizes, interval
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.memory import rare_collections
@@ -22,7 +23,15 @@ from ficco_sim.workload import Workload, remarks
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Evaluation", "Result", "compare", "evaluate_plan", "gemm_to_communication"]
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "Result",
+    "best_of_each",
+    "compare",
+    "evaluate_plan",
+    "gemm_to_communication",
+]
 
 COMPARED: dict[str, tuple[str, ...]] = {
     "all_gather_gemm": ("serial", "shard-p2p", "shard-ring", *FICCO),
@@ -33,11 +42,25 @@ RELAY_PIECES = (2, 4, 8, 16)
 MAX_TRIED_TASKS = 20_000  # larger plans would take longer to try than they gain
 PIPELINED_CHUNKS = (2, 4, 8)
 WORTH_IT = 1.01  # gains below this are not called a gain
+NEAR_BEST = 1.15  # slower schedules are not drawn: errors of fits are a few percent
+MAX_NEAR = 6
+MAX_DRAWN_TASKS = 10_000  # a larger plan would take more than half a minute
+NOT_FITTED = "no intervals: the profile's parameters were not fitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One schedule with its knobs, and its metrics; see `Metrics`."""
+    """One schedule with its knobs, and its metrics; see `Metrics`.
+
+    Parameters
+    ----------
+    interval_s
+        10th and 90th percentile of the makespan over draws of what the profile's fits leave open;
+        None if it was not drawn.
+    too_close
+        Whether the makespan over the best one's, draw by draw, has 1 between its 10th and 90th
+        percentile; None if it was not drawn, and of the best itself.
+    """
 
     schedule: str
     num_chunks: int
@@ -56,6 +79,8 @@ class Result:
     breakdown: Breakdown
     labels: tuple[str, ...]
     num_tasks: int
+    interval_s: tuple[float, float] | None = None
+    too_close: bool | None = None
 
     @property
     def title(self) -> str:
@@ -77,7 +102,7 @@ class Comparison:
     verdict
         One sentence: does overlap pay here, and why.
     remarks
-        What else a reader must know, such as padding.
+        What else a reader must know, such as padding, and sizes outside of what was fitted.
     traces
         The plan and trace of the best schedule and of serial, by schedule name.
     """
@@ -116,6 +141,7 @@ def compare(
     costs: CostModel | None = None,
     engines: Sequence[str] = ("dma",),
     gather: str = "direct",
+    intervals: bool = True,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Comparison:
     """Simulate every schedule of a workload on a machine.
@@ -131,6 +157,9 @@ def compare(
         Who moves the data: ``dma``, ``core`` or both.
     gather
         See `ficco_sim.schedules.ficco.ficco_schedule`.
+    intervals
+        Simulate the best plan, serial, and up to `MAX_NEAR` schedules within 15 % of the best again
+        with `NUM_DRAWS` draws of what the profile's fits leave open.
     progress
         Called with plans done, plans in all, and the name of the next one.
 
@@ -145,7 +174,7 @@ def compare(
             f"for {' and '.join(COMPARED)}"
         )
     with rare_collections():
-        return _compare(workload, machine, costs, engines, gather, progress)
+        return _compare(workload, machine, costs, engines, gather, progress, intervals=intervals)
 
 
 def _compare(
@@ -155,10 +184,14 @@ def _compare(
     engines: Sequence[str],
     gather: str,
     progress: Callable[[int, int, str], None] | None,
+    *,
+    intervals: bool,
 ) -> Comparison:
     runner = _Runner(workload, machine, costs or CostModel(machine))
+    trust = _Trust(runner, intervals=intervals)
     grid = list(_grid(COMPARED[workload.pattern], machine.num_gpus, engines, gather))
-    results: list[Result] = []
+    steps = len(grid) + trust.draws
+    runs: list[tuple[Result, dict[str, Any]]] = []
     traces: dict[str, tuple[Plan, Trace]] = {}
     best_s = float("inf")
     # a gain over a slower engine's serial run would flatter
@@ -168,19 +201,23 @@ def _compare(
     )
     for done, (name, knobs) in enumerate(grid):
         if progress is not None:
-            progress(done, len(grid), name)
+            progress(done, steps, name)
         plan = runner.plan(name, knobs)
         if len(plan.tasks) <= MAX_CHECKED_TASKS:
             check_plan(plan)
         trace = simulate(plan, machine, runner.costs)
         metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
-        results.append(_result(plan, trace, metrics))
+        trust.note(plan, trace)
+        runs.append((_result(plan, trace, metrics), knobs))
         if name == "serial" and engines[0] == knobs["engine"]:
             traces["serial"] = (plan, trace)
         if name != "serial" and trace.makespan_s < best_s:
             best_s = trace.makespan_s
             traces["best"] = (plan, trace)
-    results.sort(key=lambda result: result.makespan_s)
+    runs.sort(key=lambda run: run[0].makespan_s)
+    if progress is not None and trust.draws:
+        progress(len(grid), steps, "intervals")
+    results = trust.with_intervals(runs)
     alone = runner.alone(traces["serial"][0])
     return Comparison(
         machine=machine.name,
@@ -192,7 +229,10 @@ def _compare(
         ideal_s=alone.ideal_s,
         serial_s=serial_s,
         best=results[0].schedule,
-        remarks=tuple(remarks(workload, machine.num_gpus, max(_chunk_counts(machine.num_gpus)))),
+        remarks=(
+            *remarks(workload, machine.num_gpus, max(_chunk_counts(machine.num_gpus))),
+            *trust.remarks(),
+        ),
         verdict=_verdict(results, alone, serial_s, COMM_NAMES[workload.pattern]),
         results=tuple(results),
         traces=traces,
@@ -203,17 +243,20 @@ def _compare(
 class Evaluation:
     """One plan simulated: as it ran (relayed if need be), its trace and metrics, and how long it took.
 
-    ``wall_s`` is the time of that simulation alone, without its baseline.
+    ``wall_s`` is the time of that simulation alone, without its baseline and draws.
     """
 
     plan: Plan
     trace: Trace
     result: Result
     wall_s: float
+    remarks: tuple[str, ...]
 
 
-def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> Evaluation:
-    """Simulate one plan and its serial counterpart, and derive its metrics."""
+def evaluate_plan(
+    plan: Plan, machine: Machine, costs: CostModel, *, intervals: bool = True
+) -> Evaluation:
+    """Simulate one plan and its serial counterpart, and derive its metrics; see `compare`."""
     runner = _Runner(plan.workload, machine, costs)
     plan = runner.relayed(plan)
     start_s = time.perf_counter()
@@ -224,8 +267,12 @@ def evaluate_plan(plan: Plan, machine: Machine, costs: CostModel) -> Evaluation:
         knobs = {"engine": _engine(plan)}
         serial_s = simulate(runner.plan("serial", knobs), machine, costs).makespan_s
     metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
-    result = _result(plan, trace, metrics)
-    return Evaluation(plan=plan, trace=trace, result=result, wall_s=wall_s)
+    trust = _Trust(runner, intervals=intervals)
+    trust.note(plan, trace)
+    result = replace(_result(plan, trace, metrics), interval_s=trust.interval_s(plan))
+    return Evaluation(
+        plan=plan, trace=trace, result=result, wall_s=wall_s, remarks=tuple(trust.remarks())
+    )
 
 
 def gemm_to_communication(workload: Workload, machine: Machine, costs: CostModel) -> float | None:
@@ -336,6 +383,121 @@ class _Runner:
         return known
 
 
+class _Trust:
+    """How far simulated plans of one workload can be trusted: intervals, and ranges of the fits."""
+
+    def __init__(self, runner: _Runner, *, intervals: bool) -> None:
+        self._runner = runner
+        self._gemm = f"gemm.{runner.workload.dtype}"
+        fits = {} if runner.costs.ideal else runner.machine.profile.fits
+        self._fits = {
+            name: fit
+            for name, fit in fits.items()
+            if name == self._gemm or not name.startswith("gemm.")
+        }
+        self._used = UsedSizes()
+        self._wanted = intervals
+        self._too_large = False
+        self._models: list[CostModel] = []
+
+    @property
+    def draws(self) -> bool:
+        """Whether plans are simulated again."""
+        return self._wanted and bool(self._fits)
+
+    def note(self, plan: Plan, trace: Trace) -> None:
+        """Take in what a plan asks of the cost models."""
+        if not self._fits:
+            return
+        model, dtype = self._runner.costs.gemm_model, plan.workload.dtype
+        shapes = {gemm_shape(task, dtype): None for task in plan.tasks if isinstance(task, Gemm)}
+        for shape in shapes:
+            # a measured time holds whatever the range of the formula
+            known = model.measured_s(shape) is not None
+            sizes = {} if known else {"m": shape.m, "n": shape.n, "k": shape.k}
+            self._used.add(self._gemm, **sizes)
+        groups = {"dma": "copy", "core": "core_copy", "compute": "local_copy"}
+        copies = {
+            (groups[span.queue.engine], span.nbytes): None
+            for span in trace.spans
+            if span.kind != "gemm"
+        }
+        for group, nbytes in copies:
+            self._used.add(group, nbytes=nbytes)
+
+    def with_intervals(self, runs: Sequence[tuple[Result, dict[str, Any]]]) -> list[Result]:
+        """Results, best first, with intervals where they matter; given are results and their knobs."""
+        results = [result for result, _ in runs]
+        best_s: list[float] = []
+        for i in _near_best(results) if self.draws else ():
+            result, knobs = runs[i]
+            drawn_s = self._drawn_s(self._runner.plan(result.schedule, knobs))
+            too_close = None
+            if i == 0:
+                best_s = drawn_s
+            elif drawn_s and best_s:
+                low, high = interval([a / b for a, b in zip(drawn_s, best_s, strict=True)])
+                too_close = low <= 1 <= high
+            if drawn_s:
+                results[i] = replace(result, interval_s=interval(drawn_s), too_close=too_close)
+        return results
+
+    def interval_s(self, plan: Plan) -> tuple[float, float] | None:
+        """Of the makespan of one plan."""
+        drawn_s = self._drawn_s(plan) if self.draws else []
+        return interval(drawn_s) if drawn_s else None
+
+    def remarks(self) -> list[str]:
+        """Sizes outside of what was fitted, and why there are no intervals or what they leave out."""
+        found = self._used.warnings(self._fits)
+        if not self._wanted:
+            return found
+        if self._runner.costs.ideal:
+            return ["no intervals: ideal costs are not fitted"]
+        if not self._fits:
+            return [NOT_FITTED]
+        used = [*self._used.groups, "launch", "contention"]
+        missing = [name for name in used if name not in self._fits]
+        if missing:
+            found.append(f"intervals leave out what was not fitted: {', '.join(missing)}")
+        if self._too_large:
+            found.append(f"no intervals for plans of more than {MAX_DRAWN_TASKS:,} tasks")
+        return found
+
+    def _drawn_s(self, plan: Plan) -> list[float]:
+        """Makespans of a plan, one per draw; none if it is too large."""
+        if len(plan.tasks) > MAX_DRAWN_TASKS:
+            self._too_large = True
+            return []
+        if not self._models:
+            machine, submission = self._runner.machine, self._runner.costs.submission
+            self._models = [
+                CostModel(machine, "profile", submission, draw=draw) for draw in range(NUM_DRAWS)
+            ]
+        return [simulate(plan, costs.machine, costs).makespan_s for costs in self._models]
+
+
+def best_of_each(results: Sequence[Result]) -> list[Result]:
+    """The best knobs of each schedule, in the order given."""
+    seen: set[tuple[str, str]] = set()
+    best = []
+    for result in results:
+        key = (result.schedule, result.engine)
+        if key not in seen:
+            seen.add(key)
+            best.append(result)
+    return best
+
+
+def _near_best(results: Sequence[Result]) -> list[int]:
+    """Places of the best, of serial, and of schedules little slower than the best, in order."""
+    firsts = [results.index(result) for result in best_of_each(results)]
+    limit_s = results[0].makespan_s * NEAR_BEST
+    serial = next(i for i in firsts if results[i].schedule == "serial")
+    near = [i for i in firsts if i not in (0, serial) and results[i].makespan_s <= limit_s]
+    return sorted({0, serial, *near[:MAX_NEAR]})
+
+
 def _chunk_counts(num_gpus: int) -> list[int]:
     return sorted({2, 4, num_gpus})
 
@@ -398,7 +560,20 @@ _HELD_BACK: dict[Cause, str] = {
 
 
 def _verdict(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -> str:
-    """Does overlap pay here, and why."""
+    """Does overlap pay here, and why; and what is too close to call."""
+    gain = _gain(results, alone, serial_s, comm)
+    both = len({result.engine for result in results}) > 1
+    best, *close = (
+        f"{result.title} ({result.engine})" if both else result.title
+        for result in (results[0], *(r for r in results if r.too_close))
+    )
+    if not close:
+        return gain
+    names = " and ".join(filter(None, [", ".join(close[:-1]), close[-1]]))
+    return f"{gain} The best, {best}, is too close to call with {names}."
+
+
+def _gain(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -> str:
     best = next(r for r in results if r.schedule != "serial")
     most = serial_s / alone.ideal_s if alone.ideal_s > 0 else 1.0
     gemm, comm_time = format_seconds(alone.gemm_whole_s), format_seconds(alone.comm_whole_s)
@@ -419,7 +594,12 @@ def _verdict(results: Sequence[Result], alone: Alone, serial_s: float, comm: str
         else ""
     )
     emulated = " Its 2d copies are emulated." if "emulated-2d" in best.labels else ""
+    pays = (
+        "Overlap may pay"
+        if any(r.schedule == "serial" and r.too_close for r in results)
+        else "Overlap pays"
+    )
     return (
-        f"Overlap pays here ({share}): {best.title} is {best.speedup:.2f}x as fast as serial{fraction} "
+        f"{pays} here ({share}): {best.title} is {best.speedup:.2f}x as fast as serial{fraction} "
         f"({most:.2f}x), held back by {_HELD_BACK[best.cause]}{shard}.{emulated}"
     )

@@ -23,6 +23,7 @@ __all__ = [
     "MachineFile",
     "Topology",
     "load_machine",
+    "load_machine_file",
     "named_machines",
 ]
 
@@ -267,13 +268,32 @@ def load_machine(name: str) -> Machine:
     MachineError, FileError
         If the name is unknown or the file is wrong; the message names file, key, value and rule.
     """
-    if name.endswith((".yaml", ".yml", ".json")):
-        path = Path(name)
-    elif name in named_machines():
-        path = io.data_folder() / f"{name}.yaml"
-    else:
-        raise MachineError(f"machine {name!r} is unknown; one of: {', '.join(named_machines())}")
+    path = _machine_path(name)
     return build_machine(io.load(path, MachineFile), str(path))
+
+
+def load_machine_file(name: str) -> tuple[MachineFile, GpuFile]:
+    """The content of a machine's file and of its gpu's, as they are written.
+
+    Raises
+    ------
+    MachineError, FileError
+        As `load_machine`.
+    """
+    path = _machine_path(name)
+    file = io.load(path, MachineFile)
+    build_machine(file, str(path))  # refuses what no machine can be
+    if isinstance(file.gpu, str):
+        return file, io.load(io.data_folder() / "gpus" / f"{file.gpu}.yaml", GpuFile)
+    return file, file.gpu
+
+
+def _machine_path(name: str) -> Path:
+    if name.endswith((".yaml", ".yml", ".json")):
+        return Path(name)
+    if name in named_machines():
+        return io.data_folder() / f"{name}.yaml"
+    raise MachineError(f"machine {name!r} is unknown; one of: {', '.join(named_machines())}")
 
 
 def build_machine(file: MachineFile, where: str) -> Machine:

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ficco_sim.comparison import Comparison, Result
+from ficco_sim.comparison import Comparison, Result, best_of_each
 from ficco_sim.errors import FileError
 from ficco_sim.io import check_target, write_bytes
 from ficco_sim.metrics import compute_waits
@@ -192,18 +192,6 @@ def _legend(axes: "Axes") -> None:
     )  # fmt: skip
 
 
-def best_of_each(results: Sequence[Result]) -> list[Result]:
-    """The best knobs of each schedule, in the order given."""
-    seen: set[tuple[str, str]] = set()
-    best = []
-    for result in results:
-        key = (result.schedule, result.engine)
-        if key not in seen:
-            seen.add(key)
-            best.append(result)
-    return best
-
-
 def results_table(results: Sequence[Result], *, title: str = "") -> "Table":
     """A table for the terminal, a row per result."""
     from rich import box
@@ -211,7 +199,9 @@ def results_table(results: Sequence[Result], *, title: str = "") -> "Table":
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     table.add_column("schedule", no_wrap=True)
-    for name in ("chunks", "queues", "makespan", "speed-up", "of ideal", "exposed"):
+    drawn = any(result.interval_s is not None for result in results)
+    interval = ("10-90 %",) if drawn else ()
+    for name in ("chunks", "queues", "makespan", *interval, "speed-up", "of ideal", "exposed"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("DIL gemm", "comm", "CIL gemm", "comm"):
         table.add_column(name, justify="right", min_width=4)
@@ -221,12 +211,13 @@ def results_table(results: Sequence[Result], *, title: str = "") -> "Table":
         table.add_column("engine")
     for r in results:
         fraction = "-" if r.fraction_of_ideal is None else f"{r.fraction_of_ideal:.0%}"
-        emulated = "*" if "emulated-2d" in r.labels else ""
+        marks = ("*" if "emulated-2d" in r.labels else "") + ("~" if r.too_close else "")
         table.add_row(
-            r.schedule + emulated,
+            r.schedule + marks,
             str(r.num_chunks),
             str(r.compute_queues),
             format_seconds(r.makespan_s),
+            *([_spread(r)] if drawn else []),
             f"{r.speedup:.2f}x",
             fraction,
             format_seconds(r.exposed_comm_s),
@@ -238,10 +229,23 @@ def results_table(results: Sequence[Result], *, title: str = "") -> "Table":
             *([r.engine] if both else []),
             style="bold" if r is results[0] else None,
         )
+    captions = []
     if any("emulated-2d" in r.labels for r in results):
-        table.caption = "* 2d copies emulated: simulated as 1d copies of the same size"
+        captions.append("* 2d copies emulated: simulated as 1d copies of the same size")
+    if any(r.too_close for r in results):
+        captions.append("~ too close to call with the best")
+    if captions:
+        table.caption = "\n".join(captions)
         table.caption_justify = "left"
     return table
+
+
+def _spread(result: Result) -> str:
+    """How far the ends of the interval lie from the makespan."""
+    if result.interval_s is None or result.makespan_s <= 0:
+        return ""
+    low, high = (end_s / result.makespan_s - 1 for end_s in result.interval_s)
+    return f"{low:+.0%} {high:+.0%}"
 
 
 def summary_lines(comparison: Comparison) -> list[str]:

@@ -21,22 +21,24 @@ def fail(_):
     raise ZeroDivisionError
 
 
-def captured_two_gpus(fake, bad):
-    """Two gpus with a graph each; the second's last step fails, if it is to."""
-    last = step("bad", ["b"], lane(1, "compute0"), fail)
-    steps = live(fake, [step("a", on=lane(0)), step("b", on=lane(1))], {})
-    return GpuBackend((0, 1)).prepare([*steps, *([last] if bad else [])], graph=True, spans=True)
+GOOD = (step("a", on=lane(0)), step("b", on=lane(1)))
 
 
-def test_a_capture_that_fails_leaves_no_graph_and_no_event(fake):
-    """Also where ending it succeeds, and where an earlier gpu's graph was ready."""
-    fake.unjoined_is_fine = True
+@pytest.mark.parametrize("work_before", [False, True])
+def test_a_capture_that_fails_leaves_no_graph_and_no_event(fake, work_before):
+    """Where ending it succeeds, as nothing is left to join, and where it does not.
+
+    The graph of the gpu before is ready by then.
+    """
+    bad = step("bad", ["b"] if work_before else [], lane(1, "compute0"), fail)
+    steps = [*live(fake, GOOD if work_before else GOOD[:1], {}), bad]
+    backend = GpuBackend((0, 1))
     with pytest.raises(ZeroDivisionError):
-        captured_two_gpus(fake, bad=True)
+        backend.prepare(steps, graph=True, spans=True)
     assert fake.graphs == []
     assert not any(event.alive for event in fake.events)
     assert all(stream.capture is None for stream in fake.streams.values())
-    ready = captured_two_gpus(fake, bad=False)
+    ready = backend.prepare(live(fake, GOOD, {}), graph=True, spans=True)
     assert len(fake.graphs) == 2
     assert set(ready.run().spans) == {"a", "b"}
 

@@ -13,20 +13,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ficco_sim.errors import ScenarioError
 from ficco_sim.records import Sensors, Session, read_records
-from ficco_sim.schedules import FICCO
+from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.workload import Workload
 from hw_validate import campaign, cpu, measure, plan_runs
 from hw_validate.__main__ import main
 from hw_validate.campaign import Group, run_campaign
 from hw_validate.cpu import CpuBackend
 from hw_validate.evidence import Evidence, Examiner
+from hw_validate.executor import bind
 from hw_validate.maps import find_map
 from hw_validate.measure import Settings, Subject, measure_group
 from hw_validate.peaks import Peaks
+from hw_validate.placement import parse_placement
 from hw_validate.plan_runs import COMPARED, PlanSettings, plan_groups
 from hw_validate.program import Run
 from hw_validate.recorder import Recorder, part_path
+from hw_validate.straight import prepare_straight
+from hw_validate.summary import plan_of
 
 SHAPE = (64, 16, 32)
 TINY = Workload(name="gemm-64x16x32", pattern="all_gather_gemm", m=64, n=16, k=32)
@@ -141,15 +146,9 @@ def test_every_schedule_and_knob_is_measured_and_verified_once(capsys, out, monk
         assert (m.params["core_blocks"] is None) == (m.params["engine"] == "dma")
         assert len(m.series["host_submit_s"]) == 3
         assert m.spans is not None
-    fingerprints = {plan_fingerprint(m) for m in records.measurements}
+    fingerprints = {plan_of(m).fingerprint for m in records.measurements}
     assert set(verified) == fingerprints
     assert set(verified.values()) == {1}
-
-
-def plan_fingerprint(m):
-    from hw_validate.summary import plan_of
-
-    return plan_of(m).fingerprint
 
 
 def test_several_workloads_and_maps_are_groups_of_their_own(capsys, out):
@@ -215,6 +214,21 @@ def test_straight_versions_are_where_they_apply(capsys, out, tmp_path):
         path = tmp_path / f"{number}.jsonl"
         hw(capsys, *BASE, *other, *plans, "--out", path)
         assert {m.kind for m in read_records(path).measurements} == {"plan"}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "dtype", "where", "reason"),
+    [
+        ("uniform-fused-1d", "bf16", "0=dev0,1-3=host", "no straight version"),
+        ("serial", "fp8", "0=dev0,1-3=host", "fp8"),
+        ("serial", "bf16", None, "gpu 0 alone"),
+    ],
+)
+def test_what_has_no_straight_version_is_refused(schedule, dtype, where, reason):
+    plan = make_plan(schedule, replace(TINY, dtype=dtype), 4, {})
+    bound = bind(plan, parse_placement(where, 4), CpuBackend())
+    with pytest.raises(ScenarioError, match=reason):
+        prepare_straight(bound)
 
 
 def test_fp8_without_accumulation_is_recorded_as_unusable(capsys, out):
@@ -585,7 +599,9 @@ def test_the_peak_of_the_device_is_the_one_that_counts(capsys, out, monkeypatch)
         "random_inputs",
         lambda *args, **how: random_inputs(*args, **(how | {"device": "cpu"})),
     )
-    monkeypatch.setattr(Examiner, "of_plan", lambda *_: Evidence(texts=("examined",)))
+    monkeypatch.setattr(
+        Examiner, "of_plan", lambda *_: Evidence(texts=("examined",), warnings=("slow",))
+    )
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Abacus {device}")
     asked = []
 
@@ -598,7 +614,9 @@ def test_the_peak_of_the_device_is_the_one_that_counts(capsys, out, monkeypatch)
     assert asked == ["Abacus 0"]
     assert "unusable (3x): plan: " in captured.out
     assert "above the peak" in captured.out
-    assert read_records(out).measurements[0].evidence == ("examined",)
+    for m in read_records(out).measurements:
+        assert m.evidence == ("examined",)
+        assert m.warnings[0] == "slow"
 
 
 # how it is timed

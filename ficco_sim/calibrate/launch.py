@@ -23,7 +23,7 @@ from ficco_sim.records import Measurement, Scalar
 
 __all__ = ["event_pair_s", "fit_launch"]
 
-LEAST_SAMPLES = 3
+WAIT_SCALE = 0.1  # kinds of waits differ by more than noise; none of them is an outlier
 
 
 def event_pair_s(measurements: Sequence[Measurement]) -> float:
@@ -53,7 +53,8 @@ def fit_launch(
     - copies follow each other takes ``c`` (record ``empty_copy``),
     - copy and kernel alternate takes ``c + k + 2 wait`` (record ``wait_for_copy``).
 
-    k, c of each direction and the wait are fitted together to the longest chains of each kind.
+    k, c of each direction and the wait are fitted together to the longest chains of each kind. Waiting
+    for a copy takes longer than for a kernel (H200: 0.5 and 0.05 us); the one parameter lies between.
     ``eager_submit_s`` is the median time per task: of plans of which the number of tasks is known, in
     records ``submission`` and of plans that were also timed task by task as a graph.
 
@@ -67,7 +68,8 @@ def fit_launch(
     per_task = _eager_per_task(measurements)
     hops = {chain.kind for chain in chains}
     waits = "queue" in hops and bool(hops & {"wait", "wait_for_copy"})
-    if not waits and not per_task:
+    eager = len(per_task) > 1
+    if not waits and not eager:
         return NotFitted(
             reason="launch: neither chains of kernels within and between queues nor eager submission "
             "were measured"
@@ -91,11 +93,11 @@ def fit_launch(
         parts["chains of tiny tasks"] = errors_of(predicted, measured)
     if any(m.params.get("mode") == "graph" for m in submissions):
         values["graph_submit_s"] = 0.0
-    if per_task:
+    if eager:
         values["eager_submit_s"] = statistics.median(per_task)
         samples["eager_submit_s"] = _bootstrap_medians(per_task)
         # each predicted from the others
-        left_out = [statistics.median(_without(per_task, i)) for i in range(len(per_task))]
+        left_out = [statistics.median(per_task[:i] + per_task[i + 1 :]) for i in range(len(per_task))]
         parts["eager submission"] = errors_of(left_out, per_task)
         predicted += left_out
         measured += per_task
@@ -171,31 +173,31 @@ def _fit_chains(chains: Sequence[_Chain]) -> RobustFit:
     return fit(
         lambda values: np.log([chain.predicted_s(values) / sample for chain, sample in times]),
         parameters,
+        scale=WAIT_SCALE,
     )
 
 
 def _eager_per_task(measurements: Sequence[Measurement]) -> list[float]:
-    """Host time per task of each plan that was submitted eagerly."""
-    found = [
-        statistics.median(m.series["host_per_step_s"])
+    """Host time per task of each plan that was submitted eagerly; of one alone, its samples."""
+    found_s = [
+        m.series["host_per_step_s"]
         for m in _launches(measurements, "submission")
-        if m.params.get("mode") == "eager" and "host_per_step_s" in m.series
+        if m.params.get("mode") == "eager" and m.series.get("host_per_step_s")
     ]
     plans = [m for m in measurements if m.kind == "plan" and m.usable]
     num_tasks = {_same_plan(m.params): len(set(m.spans.task_ids)) for m in plans if m.spans is not None}
     for m in plans:
         tasks = num_tasks.get(_same_plan(m.params))
-        if m.params.get("submission") == "eager" and tasks and "host_submit_s" in m.series:
-            found.append(statistics.median(m.series["host_submit_s"]) / tasks)
-    return found
+        host_s = m.series.get("host_submit_s")
+        if m.params.get("submission") == "eager" and tasks and host_s:
+            found_s.append(tuple(value / tasks for value in host_s))
+    if len(found_s) == 1:
+        return list(found_s[0])
+    return [statistics.median(samples) for samples in found_s]
 
 
 def _same_plan(params: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
     return tuple(sorted((key, value) for key, value in params.items() if key != "submission"))
-
-
-def _without(values: Sequence[float], index: int) -> list[float]:
-    return [value for i, value in enumerate(values) if i != index] or list(values)
 
 
 def _bootstrap_medians(values: Sequence[float]) -> tuple[float, ...]:

@@ -50,10 +50,10 @@ def fit_local(
         if m.kind == "local_copy" and m.usable and (point := _point(m, events_s)) is not None
     ]
     sizes = {point.nbytes for point in points}
-    if len(points) < LEAST_POINTS or len(sizes) < 2:
+    if len(points) < LEAST_POINTS or len(sizes) < 3:
         return NotFitted(
             reason=f"local_copy: {len(points)} timed copies of {len(sizes)} sizes; at least "
-            f"{LEAST_POINTS} of 2 sizes are needed"
+            f"{LEAST_POINTS} of 3 sizes are needed"
         )
     found = _fit(points)
     errors = held_out_errors(

@@ -11,12 +11,13 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import OptimizeResult, least_squares
 
 from ficco_sim.profile import Fit, FitSource
 
 __all__ = [
     "NUM_DRAWS",
+    "Array",
     "Errors",
     "Fitted",
     "NotFitted",
@@ -27,6 +28,7 @@ __all__ = [
     "errors_of",
     "fit",
     "held_out_errors",
+    "held_out_predictions",
     "make_fit",
 ]
 
@@ -36,6 +38,8 @@ Model = TypeVar("Model")
 Values = TypeVar("Values")
 
 SCALE = 0.02
+LEAST_SCALE = 0.1
+MAD_TO_DEVIATION = 1.4826  # of a normal distribution: median absolute deviation to standard deviation
 NUM_DRAWS = 32
 
 
@@ -59,7 +63,7 @@ class Parameter:
     def from_fitted(self, position: float) -> float:
         """The value at a position, within the bounds."""
         value = math.exp(position) if self.least > 0 else position * self.most
-        return min(max(value, self.least), self.most)
+        return float(min(max(value, self.least), self.most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +165,12 @@ def fit(
     Parameters
     ----------
     residuals
-        From values by name to ``log(predicted / measured)`` of each point, at least one a parameter.
+        From values by name to ``log(predicted / measured)`` of each point.
     parameters
         With starting values and bounds.
     scale
-        Residuals from which on a point counts as an outlier, more and more.
+        Residuals from which on a point counts as an outlier, more and more. Where most are smaller,
+        the standard deviation that their median tells is taken instead, down to a tenth of it.
     starts
         Further starting points, by name; those not named start where their `Parameter` says. The
         best end wins.
@@ -177,10 +182,6 @@ def fit(
         with ``psi_i`` over ``1 - leverage`` (HC3; MacKinnon and White 1985). Directions that the
         points leave open get the variance of a uniform distribution over the bounds.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer residuals than parameters.
     """
     space = _Space(parameters=tuple(parameters))
     # an end of a range has no way to go for the first step
@@ -189,22 +190,26 @@ def fit(
     def at(position: Array) -> Array:
         return np.asarray(residuals(space.values(position)), dtype=np.float64)
 
-    results = []
-    for start in ({}, *starts):
-        first = np.array([p.to_fitted(start.get(p.name, p.start)) for p in space.parameters])
-        results.append(
-            least_squares(
-                at,
-                np.clip(first, space.least + inside, space.most - inside),
-                bounds=(space.least, space.most),
-                loss="soft_l1",
-                f_scale=scale,
-                x_scale=space.most - space.least,
-            )
+    def search(position: Array, outlying: float) -> OptimizeResult:
+        return least_squares(
+            at,
+            np.clip(position, space.least + inside, space.most - inside),
+            bounds=(space.least, space.most),
+            loss="soft_l1",
+            f_scale=outlying,
+            x_scale=space.most - space.least,
         )
-    best = min(results, key=lambda result: float(result.cost))
-    if len(best.fun) < len(space.parameters):
-        raise ValueError(f"residuals: {len(best.fun)} for {len(space.parameters)} parameters")
+
+    first = [
+        np.array([p.to_fitted(start.get(p.name, p.start)) for p in space.parameters])
+        for start in ({}, *starts)
+    ]
+    best = min((search(x, scale) for x in first), key=lambda result: float(result.cost))
+    # outliers are slow ones: the less they weigh, the less they shift what the others say
+    spread = float(MAD_TO_DEVIATION * np.median(np.abs(best.fun)))
+    if spread < scale:
+        scale = max(spread, LEAST_SCALE * scale)
+        best = search(best.x, scale)
     return RobustFit(
         parameters=space.parameters,
         values=space.values(best.x),
@@ -217,8 +222,12 @@ def fit(
 
 def draws(found: RobustFit, count: int = NUM_DRAWS, seed: int = 0) -> dict[str, tuple[float, ...]]:
     """Values of each parameter drawn together from a fit's covariance, clipped to its bounds."""
-    rng = np.random.default_rng(seed)
-    positions = rng.multivariate_normal(found.position, found.covariance, size=count, method="eigh")
+    normal = np.random.default_rng(seed).standard_normal((count, len(found.parameters)))
+    # few draws are off centre by chance: give them exactly the mean and the covariance of the fit
+    left, _, right = np.linalg.svd(normal - normal.mean(axis=0), full_matrices=False)
+    values, vectors = np.linalg.eigh(found.covariance)
+    spread = np.sqrt(np.maximum(values, 0.0)) * vectors
+    positions = found.position + math.sqrt(count) * (left @ right) @ spread.T
     return {
         p.name: tuple(p.from_fitted(x) for x in column)
         for p, column in zip(found.parameters, positions.T, strict=True)
@@ -254,14 +263,28 @@ def held_out_errors(
     seeds: Sequence[int] = (0,),
     group: Callable[[Point], Hashable] | None = None,
 ) -> Errors:
-    """Errors on points that a fit has not seen: each is left out once for every seed.
+    """Errors on points that a fit has not seen; see `held_out_predictions`."""
+    told = held_out_predictions(points, fit_function, predict, folds=folds, seeds=seeds, group=group)
+    return errors_of([value for _, value in told], [measured(point) for point, _ in told])
+
+
+def held_out_predictions(
+    points: Sequence[Point],
+    fit_function: Callable[[Sequence[Point]], Model],
+    predict: Callable[[Model, Point], float],
+    *,
+    folds: int = 5,
+    seeds: Sequence[int] = (0,),
+    group: Callable[[Point], Hashable] | None = None,
+) -> list[tuple[Point, float]]:
+    """Predictions of points that a fit has not seen: each is left out once for every seed.
 
     Parameters
     ----------
     fit_function
         From points to a model.
-    predict, measured
-        What the model says of a point, and what it should.
+    predict
+        What the model says of a point.
     folds
         Parts into which points are split at random; fewer where there are fewer groups.
     seeds
@@ -280,17 +303,14 @@ def held_out_errors(
     groups = list(members.values())
     if len(groups) < 2:
         raise ValueError(f"points: {len(groups)} groups of points; two are needed to leave one out")
-    told: list[float] = []
-    truth: list[float] = []
+    told: list[tuple[Point, float]] = []
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(groups))
         for part in np.array_split(order, min(folds, len(groups))):
             left_out = {i for g in part for i in groups[g]}
             model = fit_function([point for i, point in enumerate(points) if i not in left_out])
-            for i in sorted(left_out):
-                told.append(predict(model, points[i]))
-                truth.append(measured(points[i]))
-    return errors_of(told, truth)
+            told += [(points[i], predict(model, points[i])) for i in sorted(left_out)]
+    return told
 
 
 def make_fit(

@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from ficco_sim.cli import collective, lists, plans, run, topology
+from ficco_sim.cli import calibrate, collective, lists, plans, run, topology, validate
 from ficco_sim.command import run_app
 
 __all__ = ["main"]
@@ -17,6 +17,8 @@ app = App(
 for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost, collective.collective):
     app.command(verb)
 app.command(lists.list_, name="list")
+app.command(calibrate.calibrate)
+app.command(validate.validate)
 app.command(topology.app)
 
 

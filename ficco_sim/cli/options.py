@@ -25,6 +25,9 @@ GatherOption: TypeAlias = Annotated[
     Literal["direct", "copy"],
     Parameter(help="Fused schedules: transfers write to the staging buffer, or a copy does."),
 ]
+IntervalsOption: TypeAlias = Annotated[
+    bool, Parameter(help="Simulate again with draws of what is not known of the costs.")
+]
 TraceOption: TypeAlias = Annotated[
     Path | None, Parameter(help="Write a Chrome trace, to open in ui.perfetto.dev.")
 ]

@@ -10,6 +10,7 @@ from ficco_sim.cli.options import (
     CostsOption,
     EngineOption,
     GatherOption,
+    IntervalsOption,
     MachineOption,
     PlotOption,
     SubmissionOption,
@@ -20,8 +21,10 @@ from ficco_sim.cli.support import (
     cost_model,
     find_machine,
     find_plan,
+    interval_line,
     knobs_given,
     link_line,
+    remark_lines,
     write_run,
 )
 from ficco_sim.command import (
@@ -54,6 +57,7 @@ def compare(
     every: Annotated[
         bool, Parameter(help="Show every combination of knobs, not only the best of each schedule.")
     ] = False,
+    intervals: IntervalsOption = True,
     json: JsonOption = None,
     trace: TraceOption = None,
     plot: PlotOption = None,
@@ -68,7 +72,10 @@ def compare(
     model = cost_model(place, costs, submission)
     engines = ("dma", "core") if engine == "both" else (engine,)
     with Progress() as progress:
-        result = run(chosen, place, costs=model, engines=engines, gather=gather, progress=progress)
+        result = run(
+            chosen, place, costs=model, engines=engines, gather=gather, intervals=intervals,
+            progress=progress,
+        )  # fmt: skip
     plan, best_trace = result.traces["best"]
     notes = write_run(plan, best_trace, trace, plot, result.verdict, {
         "serial": result.serial_s, "ideal": result.ideal_s,
@@ -81,9 +88,7 @@ def compare(
     rows = result.results if every else report.best_of_each(result.results)
     out.print(report.results_table(rows))
     out.print(result.verdict, style="bold", highlight=False)
-    for remark in result.remarks:
-        out.print(f"Note: {remark}.", highlight=False)
-    say(out, notes)
+    say(out, [*remark_lines(result.remarks), *notes])
 
 
 def simulate(
@@ -106,6 +111,7 @@ def simulate(
     gather: GatherOption | None = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
+    intervals: IntervalsOption = True,
     json: JsonOption = None,
     trace: TraceOption = None,
     spans: Annotated[
@@ -137,7 +143,7 @@ def simulate(
     chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs, skew=skew)
     if plan is not None or len(chosen.tasks) <= MAX_CHECKED_TASKS:
         check_plan(chosen)  # what a schedule makes is proved by its tests as well
-    done = evaluate_plan(chosen, place, model)
+    done = evaluate_plan(chosen, place, model, intervals=intervals)
     run, result = done.trace, done.result
     notes = write_run(done.plan, run, trace, plot, "", {"ideal": result.ideal_s}, spans)
     row = {
@@ -145,6 +151,7 @@ def simulate(
         "workload": chosen.workload.name,
         **to_plain(result),
         "wall_s": done.wall_s,
+        "remarks": list(done.remarks),
     }
     if write_json(row, json):
         return
@@ -152,10 +159,12 @@ def simulate(
     out.print(
         report.results_table([result], title=f"{chosen.workload.name} on {place.name} (simulated)")
     )
+    if result.interval_s is not None:
+        out.print(interval_line(result.interval_s), highlight=False)
     busiest = max(run.links, key=lambda load: load.min_busy_s, default=None)
     out.print(f"{result.num_tasks} tasks, simulated in {done.wall_s * 1e3:.1f} ms", highlight=False)
     if busiest is not None:
         out.print(
             link_line(busiest.src, busiest.dst, busiest.nbytes, busiest.min_busy_s), highlight=False
         )
-    say(out, notes)
+    say(out, [*remark_lines(done.remarks), *notes])

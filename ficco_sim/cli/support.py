@@ -1,5 +1,6 @@
 """What verbs share: finding what options name, writing pictures and traces."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,3 +126,17 @@ def link_line(src: str, dst: str, nbytes: int, busy_s: float) -> str:
     return (
         f"busiest link: {src} -> {dst}, {format_bytes(nbytes)}, at least {format_seconds(busy_s)} busy"
     )
+
+
+def interval_line(interval_s: tuple[float, float]) -> str:
+    """One sentence on the interval of a makespan."""
+    from ficco_sim.costs.uncertainty import NUM_DRAWS
+    from ficco_sim.units import format_seconds
+
+    low, high = map(format_seconds, interval_s)
+    return f"interval: {low} to {high} (10th to 90th percentile of {NUM_DRAWS} draws of the costs)"
+
+
+def remark_lines(remarks: Sequence[str]) -> list[str]:
+    """Remarks as sentences."""
+    return [f"Note: {remark}." for remark in remarks]

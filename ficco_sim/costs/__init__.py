@@ -1,12 +1,14 @@
 """What each task costs alone, and how tasks slow each other: a profile turned into functions.
 
-Layers above ask a `CostModel`; formulas of GEMMs are in `ficco_sim.costs.gemm`.
+Layers above ask a `CostModel`; formulas of GEMMs are in `ficco_sim.costs.gemm`, what is not known of
+the costs is in `ficco_sim.costs.uncertainty`.
 """
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ficco_sim.costs.gemm import GemmCost, GemmModel, GemmShape, wave_efficiency
+from ficco_sim.costs.uncertainty import drawn_machine, gemm_errors
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.plan import Gemm
@@ -52,27 +54,41 @@ class CostModel:
         links and dependencies count.
     submission
         ``graph``: plans are captured. ``eager``: each gpu's host thread submits task by task.
+    draw
+        Number of a draw of what the fits leave open, instead of the fitted values; see
+        `ficco_sim.costs.uncertainty`. Its links differ too: simulate on the model's ``machine``.
 
     Raises
     ------
     ScenarioError
-        If an argument is unknown.
+        If an argument is unknown, or a draw of ideal costs is asked for.
     """
 
     def __init__(
-        self, machine: Machine, kind: CostKind = "profile", submission: Submission = "graph"
+        self,
+        machine: Machine,
+        kind: CostKind = "profile",
+        submission: Submission = "graph",
+        *,
+        draw: int | None = None,
     ) -> None:
         if kind not in ("profile", "ideal"):
             raise ScenarioError(f"costs: {kind!r} must be profile or ideal")
         if submission not in ("graph", "eager"):
             raise ScenarioError(f"submission: {submission!r} must be graph or eager")
+        error = None
+        if draw is not None:
+            if kind == "ideal" or draw < 0:
+                raise ScenarioError(f"draw: {draw} must be 0 or more, and ideal costs have none")
+            error = gemm_errors(machine.profile.fits, draw)
+            machine = drawn_machine(machine, draw)
         self.machine = machine
         self.profile = machine.profile
         self.kind = kind
         self.submission = submission
         self.ideal = kind == "ideal"
         self.gemm_model = GemmModel(
-            machine.profile.gemm, machine.gpu.num_compute_units, machine.gpu.name
+            machine.profile.gemm, machine.gpu.num_compute_units, machine.gpu.name, error
         )
         launch = machine.profile.launch
         per_task = launch.eager_submit_s if submission == "eager" else launch.graph_submit_s

@@ -19,7 +19,7 @@ correct it nearby (`GemmProfile.correction_reach`). The profile's fits give the 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -227,10 +227,20 @@ class GemmModel:
         Of the whole gpu.
     gpu_name
         For error messages.
+    error
+        Of a shape, and whether it was measured: how many times as long as the model says it takes;
+        none unless given, see `ficco_sim.costs.uncertainty`.
     """
 
-    def __init__(self, profile: GemmProfile, num_compute_units: int, gpu_name: str) -> None:
+    def __init__(
+        self,
+        profile: GemmProfile,
+        num_compute_units: int,
+        gpu_name: str,
+        error: Callable[[GemmShape, bool], float] | None = None,
+    ) -> None:
         self.profile = profile
+        self._error = error
         self.num_compute_units = num_compute_units
         self._gpu_name = gpu_name
         self._grid = TileGrid(profile)
@@ -262,8 +272,19 @@ class GemmModel:
         key = (shape, units)
         cost = self._known.get(key)
         if cost is None:
-            cost = self._known[key] = self._with_measured(shape, units)
+            cost = self._with_measured(shape, units)
+            if self._error is not None:
+                cost = _scaled(cost, self._error(shape, self.measured_s(shape) is not None))
+            self._known[key] = cost
         return cost
+
+    def measured_s(self, shape: GemmShape) -> float | None:
+        """Seconds of the very shape in the table of measured ones, if it is there."""
+        rows = shape.entry_rows
+        if len(set(rows)) != 1:
+            return None
+        key = (shape.m, shape.n, shape.k, shape.dtype, len(rows), shape.accumulate)
+        return self._measured.get(key)
 
     def formula(self, shape: GemmShape, compute_units: int | None = None) -> GemmCost:
         """The formula alone, whatever was measured."""
@@ -276,16 +297,11 @@ class GemmModel:
     def _with_measured(self, shape: GemmShape, units: int) -> GemmCost:
         """The formula, replaced or corrected by the table of measured shapes."""
         cost = self.formula(shape, units)
-        rows = shape.entry_rows
-        measured_s = None
-        if len(set(rows)) == 1:
-            key = (shape.m, shape.n, shape.k, shape.dtype, len(rows), shape.accumulate)
-            measured_s = self._measured.get(key)
+        measured_s = self.measured_s(shape)
         if measured_s is None:
             if self.profile.correction_reach == 0:
                 return cost
-            factor = self._correction(shape)
-            return replace(cost, startup_s=cost.startup_s * factor, body_s=cost.body_s * factor)
+            return _scaled(cost, self._correction(shape))
         whole = self.formula(shape)
         # the table is of the whole gpu; fewer units slow it as they slow the formula
         body_s = max(measured_s - cost.startup_s, 0.0) * (cost.body_s / whole.body_s)
@@ -320,6 +336,10 @@ class GemmModel:
         good = logs < math.log(BAD_KERNEL)
         sizes = np.array([_features(shape) for shape in shapes])[good]
         return _Neighbours(sizes, logs[good], self.profile.correction_reach) if len(sizes) else None
+
+
+def _scaled(cost: GemmCost, factor: float) -> GemmCost:
+    return replace(cost, startup_s=cost.startup_s * factor, body_s=cost.body_s * factor)
 
 
 def _features(shape: GemmShape) -> Floats:

@@ -3,17 +3,19 @@
 import math
 import re
 
-__all__ = ["SECONDS", "half_step", "normal_dtype", "to_count", "to_number", "to_seconds"]
+__all__ = ["PER_SECOND", "half_step", "normal_dtype", "to_count", "to_number", "to_seconds"]
 
 COUNT = re.compile(r"[0-9]{1,18}\Z")
 NUMBER = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:[eE]([+-]?[0-9]{1,3}))?\Z")
-SECONDS = {
-    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e-9),
-    **dict.fromkeys(("us", "usec", "\u00b5s", "\u03bcs", "microseconds"), 1e-6),
-    **dict.fromkeys(("ms", "msec", "milliseconds"), 1e-3),
+PER_SECOND = {
+    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e9),
+    **dict.fromkeys(("us", "usec", "\u00b5s", "\u03bcs", "microseconds"), 1e6),
+    **dict.fromkeys(("ms", "msec", "milliseconds"), 1e3),
     **dict.fromkeys(("s", "sec", "seconds"), 1.0),
 }
-"""Names of units of time; both Greek letters that people take for micro."""
+"""How many of a unit of time make a second; both Greek letters that people take for micro."""
+
+LEAST_S, MOST_S = 1e-9, 1e6
 
 DTYPES = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -78,10 +80,7 @@ def normal_dtype(text: str) -> str | None:
     return DTYPES.get(bare)
 
 
-LEAST_S, MOST_S = 1e-9, 1e6
-
-
-def to_seconds(text: str, unit_s: float) -> float | None:
+def to_seconds(text: str, per_second: float) -> float | None:
     """A time that something on a gpu can take (1 ns to 11 days), None if it is no such time."""
-    value = to_number(text)
-    return value * unit_s if value is not None and LEAST_S <= value * unit_s <= MOST_S else None
+    time_s = (to_number(text) or 0.0) / per_second
+    return time_s if LEAST_S <= time_s <= MOST_S else None

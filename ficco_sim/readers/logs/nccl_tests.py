@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ficco_sim.errors import FileError
 from ficco_sim.readers.logs.cells import (
-    SECONDS,
+    PER_SECOND,
     half_step,
     normal_dtype,
     to_count,
@@ -27,12 +27,12 @@ from ficco_sim.units import GB, GIB, format_seconds
 __all__ = ["is_nccl_tests", "read_nccl_tests"]
 
 # what mpirun --tag-output and srun --label put before each line
-LABEL = re.compile(r"\s*(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,6}:(?=[ #]))")
+LABEL = re.compile(r"\s*(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,6}:(?: |\Z))")
 RANK = re.compile(
     r"#\s*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+"
     r"\[[^\]]*\]\s*(.*)"
 )
-PROGRAM = re.compile(r"\b([a-z_]{4,20})_perf(?:_mpi)?\b")
+PROGRAM = re.compile(r"\b([a-z_]{4,20}?)(?:_test)?_perf(?:_mpi)?\b")
 AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)")
 OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\S+)")
 PLACES = re.compile(r"(out-of-place|in-place)")
@@ -146,7 +146,7 @@ class Section:
     gpus: set[str] = field(default_factory=set)
     above: tuple[int, str] = (0, "")  # the line that names the groups
     header: Header | None = None
-    time_unit_s: float | None = None
+    time_per_s: float | None = None
     rate_unit: float | None = None
     rows: list[Row] = field(default_factory=list)
     average: float | None = None
@@ -172,19 +172,21 @@ def read_nccl_tests(text: str, where: str) -> Log:
     """
     notes = Notes()
     sections = list(_sections(text, where, notes))
-    runs = [section for section in sections if section.header is not None]
-    if not runs:
+    if all(section.header is None for section in sections):
         raise FileError(
             f"{where}: no table of results: none of the lines is '# size count ... time algbw busbw'"
         )
-    for section in runs:
-        _take(section, where, notes)
+    for section in sections:
+        if section.header is not None:
+            _take(section, where, notes)
+        elif section.ranks:
+            notes.warn(f"line {section.line}: a run without a table")
     zero = [p.time_s for p in _points(notes) if p.total_bytes == 0 and not p.in_place]
     if zero:
-        notes.facts["launch_overhead_s"] = statistics.median(zero)
+        launch_s = statistics.median(zero)
+        notes.facts["launch_overhead_s"] = launch_s
         notes.warn(
-            f"{len(zero)} rows of 0 bytes measure the launch ({format_seconds(statistics.median(zero))})"
-            ", no bandwidth"
+            f"{len(zero)} rows of 0 bytes measure the launch ({format_seconds(launch_s)}), no bandwidth"
         )
     if not notes.points:
         notes.warn("no row can be used: no calibration from this file")
@@ -208,13 +210,13 @@ def _sections(text: str, where: str, notes: Notes) -> Iterator[Section]:
     for number, raw in lines:
         line = LABEL.sub("", raw, count=1)
         words = line.split()
-        if section.rows and (line.startswith(START) or RANK.match(line) or _is_names(words)):
-            # mscclpp prints further tables without telling the ranks again
+        program = PROGRAM.search(line)
+        starts = line.startswith(START) or RANK.match(line) or _is_names(words)
+        if section.rows and (starts or (program and section.ended and "concluded" not in line)):
             yield section
             section = Section(line=number)
-        if program := PROGRAM.search(line):
-            known = program.group(1) in KINDS
-            section.program = program.group(1) if known else section.program
+        if program and program.group(1) in KINDS and not (section.rows and section.program):
+            section.program = program.group(1)
         if rank := RANK.match(line):
             _add_rank(section, number, rank, where)
         elif _is_names(words):
@@ -292,21 +294,21 @@ def _header(line: int, names_line: str, above: tuple[int, str], where: str) -> H
 
 def _add_units(section: Section, line: int, words: Sequence[str], where: str) -> None:
     units = [word.strip("()") for word in words if word.startswith("(")]
-    times = {SECONDS[unit] for unit in units if unit in SECONDS}
+    times = {PER_SECOND[unit] for unit in units if unit in PER_SECOND}
     rates = {RATES[unit] for unit in units if unit in RATES}
     if len(times) != 1 or len(rates) != 1:
         raise FileError(
             f"{where}: line {line}: units {shown(' '.join(units))}; needed are one of time ((us)) and "
             "one of bandwidth ((GB/s))"
         )
-    section.time_unit_s, section.rate_unit = times.pop(), rates.pop()
+    section.time_per_s, section.rate_unit = times.pop(), rates.pop()
 
 
 def _add_row(section: Section, line: int, text: str, notes: Notes, where: str, *, last: bool) -> None:
     """Take a row; one that does not fill its columns is refused."""
     header = section.header
     assert header is not None
-    if section.time_unit_s is None:
+    if section.time_per_s is None:
         raise FileError(
             f"{where}: line {line}: a row, but no line of units '(B) (elements) ... (us)' under the "
             f"header (line {header.line})"
@@ -385,9 +387,9 @@ def _filled_group(header: Header, rest: Sequence[re.Match[str]], text: str) -> i
 
 
 def _place(section: Section, cells: Sequence[str]) -> Place | str:
-    assert section.time_unit_s is not None
+    assert section.time_per_s is not None
     assert section.rate_unit is not None
-    time_s = to_seconds(cells[0], section.time_unit_s)
+    time_s = to_seconds(cells[0], section.time_per_s)
     algbw, busbw = to_number(cells[1]), to_number(cells[2])
     wrong = to_number(cells[3])
     if time_s is None:
@@ -398,7 +400,7 @@ def _place(section: Section, cells: Sequence[str]) -> Place | str:
         return f"#wrong {shown(cells[3])} must be a number or N/A"
     return Place(
         time_s=time_s,
-        time_step_s=half_step(cells[0]) * section.time_unit_s,
+        time_step_s=half_step(cells[0]) / section.time_per_s,
         algbw=algbw * section.rate_unit,
         algbw_step=half_step(cells[1]) * section.rate_unit,
         busbw=busbw * section.rate_unit,
@@ -414,7 +416,7 @@ def _take(section: Section, where: str, notes: Notes) -> None:
         notes.warn(f"line {section.line}: a run without a complete row")
         return
     num_gpus = _num_gpus(section, where, notes)
-    names = _possible(section, num_gpus, where)
+    names = [section.program] if section.program else _possible(section, num_gpus, where)
     kinds = [KINDS[name] for name in names]
     if len({(kind.links, kind.sharded) for kind in kinds}) > 1:
         raise FileError(
@@ -514,8 +516,8 @@ def _counted_gpus(section: Section, where: str, notes: Notes) -> int:
     num_gpus = counted.pop() if len(counted) == 1 else 0.0
     if num_gpus < 2 or num_gpus != int(num_gpus):
         raise FileError(
-            f"{where}: line {section.line}: no lines '# Rank ...' before the table, and size over count "
-            "does not tell the number of gpus"
+            f"{where}: line {section.line}: no lines '# Rank ...' before the table, and size over "
+            "count does not tell the number of gpus"
         )
     typed = all(row.dtype for row in section.rows)
     assumed = "" if typed else f", elements of {ASSUMED_BYTES} bytes assumed as no type is printed"
@@ -528,9 +530,7 @@ def _element_bytes(row: Row) -> int:
 
 
 def _possible(section: Section, num_gpus: int, where: str) -> list[str]:
-    """Names of collectives that the run can be: the one that is named, else what most rows fit."""
-    if section.program is not None:
-        return [section.program]
+    """Names of the collectives that most rows fit; of several, the one that the file's name has."""
     fits: dict[str, int] = {}
     for name in INFERRED:
         kind = KINDS[name]

@@ -1,0 +1,240 @@
+"""All groups that there is data for, put into a machine's profile; the rest keeps its defaults."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ficco_sim.calibrate.contention import fit_contention
+from ficco_sim.calibrate.copies import copy_times, fit_copies
+from ficco_sim.calibrate.core import collective_times, fit_core
+from ficco_sim.calibrate.gemm import BadKernel, GemmFit, fit_gemm, measured_table
+from ficco_sim.calibrate.inputs import Inputs
+from ficco_sim.calibrate.launch import fit_launch
+from ficco_sim.calibrate.local import fit_local
+from ficco_sim.calibrate.robust import Errors, Fitted, NotFitted
+from ficco_sim.costs.gemm import GemmModel
+from ficco_sim.errors import ScenarioError
+from ficco_sim.profile import Fit, GpuFile, MeasuredGemm, Profile
+
+__all__ = ["Calibration", "Group", "calibrate"]
+
+PEERS = re.compile(r"dev\d+>dev\d+")
+NO_DIRECTION = "no copies between devices; --direction says which others stand for them"
+CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group of parameters.
+
+    Parameters
+    ----------
+    name
+        As in `Profile.fits`.
+    fit
+        None where the group keeps its defaults.
+    reason
+        Why it does.
+    parts
+        Held-out errors of some of its points.
+    """
+
+    name: str
+    fit: Fit | None
+    reason: str = ""
+    parts: dict[str, Errors]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A gpu with fitted parameters.
+
+    Parameters
+    ----------
+    gpu
+        Its file; ``measured_file`` is left to whoever writes the table.
+    table
+        Measured shapes.
+    bad_kernels
+        Shapes for which the library is slow, slowest first.
+    """
+
+    gpu: GpuFile
+    table: tuple[MeasuredGemm, ...]
+    groups: tuple[Group, ...]
+    bad_kernels: tuple[BadKernel, ...]
+    notes: tuple[str, ...]
+
+
+def calibrate(
+    inputs: Inputs,
+    gpu: GpuFile,
+    *,
+    direction: str | None = None,
+    latency_s: float = 0.0,
+    reach: float = CORRECTION_REACH,
+    table: bool = True,
+    held_out: bool = True,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Fit every group of parameters that the inputs have data for.
+
+    Parameters
+    ----------
+    gpu
+        Data sheet, starting values, and what is kept where nothing was measured.
+    direction
+        Which copies stand for those between gpus: ``dev1>dev0``, ``host>dev0``. By default those
+        between devices if there are any.
+    latency_s
+        Of the machine's links, which a measured copy includes.
+    reach
+        See `GemmProfile.correction_reach`; 0 leaves the formula alone.
+    table
+        Put measured shapes into the profile.
+
+    Raises
+    ------
+    ScenarioError
+        If the inputs have data for no group.
+    """
+    names = [*(f"gemm.{dtype}" for dtype in inputs.gemms), *_MAKERS]
+    profile = gpu.profile
+    groups: list[Group] = []
+    bad: list[BadKernel] = []
+    rows: list[MeasuredGemm] = []
+    sources = dict(gpu.sources)
+    profile = replace(profile, gemm=replace(profile.gemm, measured=(), correction_reach=reach))
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(done, len(names), name)
+        found: GemmFit | Fitted[Any] | NotFitted
+        dtype = name.removeprefix("gemm.")
+        if name.startswith("gemm."):
+            samples = inputs.gemms[dtype]
+            found = fit_gemm(samples, profile.gemm, gpu.gpu, inputs.provenance, held_out=held_out)
+            if isinstance(found, GemmFit):
+                rates = profile.gemm.rates | {dtype: found.rates}
+                profile = replace(profile, gemm=replace(profile.gemm, rates=rates))
+                bad += found.bad_kernels
+                rows += measured_table(samples)
+        else:
+            given = _Given(
+                inputs=inputs, profile=profile, gpu=gpu, direction=direction, latency_s=latency_s
+            )
+            found = _MAKERS[name](given)
+            if isinstance(found, Fitted):
+                profile = replace(profile, **{name: found.values})
+        if isinstance(found, NotFitted):
+            groups.append(Group(name=name, fit=None, reason=found.reason, parts={}))
+            continue
+        groups.append(Group(name=name, fit=found.fit, parts=_parts(found)))
+        profile = replace(profile, fits=profile.fits | {name: found.fit})
+        sources |= _sources(name, dtype, found.fit)
+    if not any(group.fit for group in groups):
+        reasons = "; ".join(f"{g.name}: {g.reason}" for g in groups)
+        raise ScenarioError(f"nothing to calibrate from: {reasons}")
+    profile = replace(
+        profile,
+        regime=inputs.provenance.regime if inputs.measurements else profile.regime,
+        date=inputs.provenance.date,
+    )
+    return Calibration(
+        gpu=replace(gpu, profile=profile, sources=sources),
+        table=tuple(rows) if table else (),
+        groups=tuple(groups),
+        bad_kernels=tuple(sorted(bad, key=lambda kernel: -kernel.ratio)),
+        notes=inputs.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What the fits of all groups but GEMMs start from."""
+
+    inputs: Inputs
+    profile: Profile
+    gpu: GpuFile
+    direction: str | None
+    latency_s: float
+
+    @property
+    def chosen(self) -> str | None:
+        """The direction that was asked for, else the only one between devices."""
+        if self.direction is not None:
+            return self.direction
+        found = {
+            str(m.params["direction"])
+            for m in self.inputs.measurements
+            if m.kind == "copy" and PEERS.fullmatch(str(m.params["direction"]))
+        }
+        return min(found, default=None)
+
+
+def _copies(given: _Given) -> "Fitted[Any] | NotFitted":
+    timed = [t for log in given.inputs.logs.values() for t in copy_times(log.copies())]
+    if given.chosen is None and not timed:
+        return NotFitted(reason=NO_DIRECTION)
+    return fit_copies(
+        given.inputs.measurements,
+        given.chosen or "",
+        given.profile.copy,
+        given.inputs.provenance,
+        latency_s=given.latency_s,
+        timed=timed,
+    )
+
+
+def _core(given: _Given) -> "Fitted[Any] | NotFitted":
+    defaults = given.profile.core_copy
+    logs = given.inputs.logs.values()
+    timed = [t for log in logs for t in collective_times(log.collectives(), defaults.compute_units)]
+    if given.chosen is None and not timed:
+        return NotFitted(reason=NO_DIRECTION)
+    return fit_core(
+        given.inputs.measurements, given.chosen or "", defaults, given.inputs.provenance, timed=timed
+    )
+
+
+def _contention(given: _Given) -> "Fitted[Any] | NotFitted":
+    gpu, profile = given.gpu.gpu, given.profile
+    return fit_contention(
+        given.inputs.measurements,
+        gpu.hbm_bytes_per_s,
+        profile.contention,
+        given.inputs.provenance,
+        model=GemmModel(profile.gemm, gpu.num_compute_units, gpu.name),
+        core_units=profile.core_copy.compute_units,
+    )
+
+
+_MAKERS: dict[str, Callable[[_Given], "Fitted[Any] | NotFitted"]] = {
+    "copy": _copies,
+    "core_copy": _core,
+    "local_copy": lambda given: fit_local(given.inputs.measurements, given.inputs.provenance),
+    "launch": lambda given: fit_launch(
+        given.inputs.measurements, given.profile.launch, given.inputs.provenance
+    ),
+    "contention": _contention,
+}
+
+
+def _parts(found: "GemmFit | Fitted[Any]") -> dict[str, Errors]:
+    if isinstance(found, GemmFit):
+        return {} if found.large_errors is None else {"large": found.large_errors}
+    return found.parts
+
+
+def _sources(name: str, dtype: str, fit: Fit) -> dict[str, str]:
+    """Where the numbers of a group are from, for the gpu's file."""
+    key = f"profile.gemm.rates.{dtype}" if name.startswith("gemm.") else f"profile.{name}"
+    files = ", ".join(source.file for source in fit.sources)
+    where = f" on {fit.device}" if fit.device else ""
+    how = "held-out" if fit.held_out else "fit"
+    return {
+        key: f"measured: fitted to {fit.num_points} points of {files}{where}, {fit.date}; "
+        f"{how} error mean {fit.mean_error:.1%}, median {fit.median_error:.1%}, "
+        f"p90 {fit.p90_error:.1%}"
+    }

@@ -1,0 +1,279 @@
+"""Copies between gpus by DMA engines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ficco_sim.calibrate.launch import event_pair_s
+from ficco_sim.calibrate.robust import (
+    Array,
+    Errors,
+    Fitted,
+    NotFitted,
+    Parameter,
+    Provenance,
+    RobustFit,
+    draws,
+    errors_of,
+    fit,
+    held_out_predictions,
+    make_fit,
+)
+from ficco_sim.profile import CopyProfile
+from ficco_sim.readers.logs.types import CopyPoint
+from ficco_sim.records import Measurement
+from ficco_sim.units import KIB
+
+__all__ = ["CopyTime", "copy_times", "count_engines", "default_direction", "fit_copies"]
+
+LEAST_POINTS = 4
+LARGE_BYTES = 64 * KIB
+PITCH_SCALE = 0.1  # rows of one size run at rates that differ by more than noise with their pitch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTime:
+    """A copy by an engine alone, less what timing adds.
+
+    Parameters
+    ----------
+    row_bytes
+        Of a 2d copy; None for one of contiguous bytes.
+    """
+
+    nbytes: float
+    time_s: float
+    row_bytes: float | None = None
+
+
+def copy_times(points: Sequence[CopyPoint]) -> list[CopyTime]:
+    """Copies by engines that a log tells, one way and nothing beside them."""
+    return [
+        CopyTime(nbytes=point.nbytes, time_s=point.time_s)
+        for point in points
+        if point.engine == "dma"
+        and point.direction == "one-way"
+        and not point.overlap_s
+        and point.nbytes is not None
+        and point.time_s is not None
+    ]
+
+
+def default_direction(measurements: Sequence[Measurement], engine: str) -> str | None:
+    """The direction whose copies stand for those between gpus, as far as there are any.
+
+    The first from one device to another, else from host memory to a device, which is about one link.
+    """
+    directions = dict.fromkeys(
+        str(m.params.get("direction"))
+        for m in measurements
+        if m.kind == "copy" and m.usable and m.params.get("engine") == engine
+    )
+    flows = [(name, *name.split(">")) for name in directions if name.count(">") == 1]
+    between = [name for name, src, dst in flows if src != dst and "host" not in (src, dst)]
+    return next(iter([*between, *(name for name, src, _ in flows if src == "host")]), None)
+
+
+def fit_copies(
+    measurements: Sequence[Measurement],
+    direction: str,
+    defaults: CopyProfile,
+    provenance: Provenance | None = None,
+    *,
+    latency_s: float = 0.0,
+    timed: Sequence[CopyTime] = (),
+) -> Fitted[CopyProfile] | NotFitted:
+    """Fit what a copy command costs and the engine's rate, as the simulator uses them.
+
+    The simulator holds the engine for ``setup_s + latency + bytes / rate + completion_s``, so that
+    copies alone and one after another on one queue take this long each::
+
+        time = fixed_s + bytes / engine_bytes_per_s * (1 + row_overhead_bytes / row_bytes)
+
+    with ``fixed_s`` the three times together and the last factor for 2d copies only. Nothing tells
+    set-up and completion apart: both keep their defaults' share. The rate is that of the slower of
+    engine and link.
+
+    Contiguous copies give ``fixed_s`` and the rate, then 2d copies the overhead of a row. Their rate
+    depends on the pitch as much as on the row: H200 from host memory, at 8 times the row 0.6 to 0.77 of
+    the rate, at 4 times 0.8 to 0.9, at twice 0.95 to 1, for rows from 512 B to 16 KiB. The model has no
+    pitch, so that 2d copies are off by 17 % on average. Transfers of measured plans as further points
+    made those better (12 instead of 18 %), but simulated makespans of 2d plans no better (off by 9.9
+    instead of 9.6 %), so only records of copies are used.
+
+    Parameters
+    ----------
+    measurements
+        Of kind ``copy``, and ``launch`` for the events; others are left out, and so are copies over
+        several streams, whose time is that of starting streams as well.
+    direction
+        Such as ``host>dev0`` or ``dev1>dev0``.
+    defaults
+        For what nothing was measured for.
+    latency_s
+        Of the route, in the machine; the simulator adds it to the set-up.
+    timed
+        Further copies in this direction.
+    """
+    events_s = event_pair_s(measurements)
+    points = [*timed]
+    native_2d = defaults.native_2d
+    for m in measurements:
+        if m.kind == "copy" and m.usable and _is_engine_copy(m, direction):
+            points += _measured(m, events_s)
+            if _number(m, "rows") > 1:
+                native_2d = not any("emulated" in label for label in m.labels)
+    plain = [point for point in points if point.row_bytes is None]
+    strided = [point for point in points if point.row_bytes is not None]
+    sizes = {point.nbytes for point in plain}
+    if len(plain) < LEAST_POINTS or len(sizes) < 3:
+        return NotFitted(
+            reason=f"copy: {len(plain)} timed copies {direction} of {len(sizes)} sizes by an engine; "
+            f"at least {LEAST_POINTS} of 3 sizes are needed"
+        )
+    if len(strided) < LEAST_POINTS:
+        strided = []
+    found = _fit_plain(plain)
+    told = held_out_predictions(
+        plain, lambda kept: _fit_plain(kept).values, _predicted_s, group=lambda point: point.nbytes
+    )
+    kinds = {
+        "contiguous": told,
+        "contiguous from 64 KiB": [p for p in told if p[0].nbytes >= LARGE_BYTES],
+    }
+    plain_draws = draws(found)
+    share = _setup_share(defaults)
+
+    def parts_of(value_s: float) -> tuple[float, float]:
+        ours_s = max(value_s - latency_s, 0.0)
+        return ours_s * share, ours_s * (1 - share)
+
+    setup_s, completion_s = parts_of(found.values["fixed_s"])
+    drawn = [parts_of(value_s) for value_s in plain_draws["fixed_s"]]
+    samples = {
+        "setup_s": tuple(first for first, _ in drawn),
+        "completion_s": tuple(last for _, last in drawn),
+        "engine_bytes_per_s": plain_draws["engine_bytes_per_s"],
+    }
+    overhead = defaults.row_overhead_bytes
+    if strided:
+        rows = _fit_rows(strided, found.values)
+        overhead = rows.values["row_overhead_bytes"]
+        samples["row_overhead_bytes"] = _row_draws(strided, plain_draws, rows)
+        kinds["2d"] = held_out_predictions(
+            strided,
+            lambda kept: {**found.values, **_fit_rows(kept, found.values).values},
+            _predicted_s,
+        )
+    group = make_fit(
+        provenance or Provenance(),
+        _errors([*told, *kinds.get("2d", [])]),
+        num_points=len(plain) + len(strided),
+        held_out=True,
+        valid={"nbytes": (min(sizes), max(sizes))},
+        samples=samples,
+    )
+    profile = CopyProfile(
+        setup_s=setup_s,
+        completion_s=completion_s,
+        engine_bytes_per_s=found.values["engine_bytes_per_s"],
+        native_2d=native_2d,
+        row_overhead_bytes=overhead,
+    )
+    return Fitted(
+        values=profile, fit=group, parts={name: _errors(part) for name, part in kinds.items() if part}
+    )
+
+
+def count_engines(measurements: Sequence[Measurement], direction: str) -> int | NotFitted:
+    """Engines that serve copies in one direction at once.
+
+    As many as several streams are faster than one, for equal copies, the best of all sizes. Where one
+    engine fills the link only small copies can show a second one.
+    """
+    times: dict[tuple[float, float], dict[float, float]] = {}
+    for m in measurements:
+        if m.kind == "copy" and m.usable and _is_engine_copy(m, direction) and not m.labels:
+            nbytes, count, streams = (_number(m, name) for name in ("nbytes", "count", "streams"))
+            if count > 1:
+                times.setdefault((nbytes, count), {})[streams] = m.median_s
+    gains = [
+        by_streams[1] / time_s
+        for by_streams in times.values()
+        if 1 in by_streams
+        for streams, time_s in by_streams.items()
+        if streams > 1
+    ]
+    if not gains:
+        return NotFitted(
+            reason=f"num_dma_engines: no copies {direction} over one and several streams were timed"
+        )
+    return max(1, round(max(gains)))
+
+
+def _is_engine_copy(m: Measurement, direction: str) -> bool:
+    return m.params.get("direction") == direction and m.params.get("engine") == "dma"
+
+
+def _number(m: Measurement, name: str) -> float:
+    return float(m.params.get(name) or 1)
+
+
+def _measured(m: Measurement, events_s: float) -> list[CopyTime]:
+    """A copy alone, or one of several after each other."""
+    time_s = (m.median_s - events_s) / _number(m, "count")
+    if _number(m, "streams") > 1 or time_s <= 0:
+        return []
+    row_bytes = _number(m, "row_bytes") if _number(m, "rows") > 1 else None
+    return [CopyTime(nbytes=_number(m, "nbytes"), time_s=time_s, row_bytes=row_bytes)]
+
+
+def _fit_plain(points: Sequence[CopyTime]) -> RobustFit:
+    return fit(
+        lambda values: _residuals(values, points),
+        [
+            Parameter(name="fixed_s", start=3e-6, least=1e-8, most=1e-2),
+            Parameter(name="engine_bytes_per_s", start=50e9, least=1e6, most=1e14),
+        ],
+    )
+
+
+def _fit_rows(points: Sequence[CopyTime], plain: Mapping[str, float]) -> RobustFit:
+    return fit(
+        lambda values: _residuals({**plain, **values}, points),
+        [Parameter(name="row_overhead_bytes", start=100.0, least=0.0, most=64 * KIB)],
+        scale=PITCH_SCALE,
+    )
+
+
+def _row_draws(
+    points: Sequence[CopyTime], plain: Mapping[str, tuple[float, ...]], rows: RobustFit
+) -> tuple[float, ...]:
+    """What 2d copies leave open, on top of what each draw of the contiguous ones makes of them."""
+    name = "row_overhead_bytes"
+    best = rows.values[name]
+    found = []
+    for *values, own in zip(*plain.values(), draws(rows, seed=1)[name], strict=True):
+        moved = _fit_rows(points, dict(zip(plain, values, strict=True))).values[name] - best
+        found.append(max(own + moved, 0.0))
+    return tuple(found)
+
+
+def _predicted_s(values: Mapping[str, float], point: CopyTime) -> float:
+    """See `fit_copies`."""
+    longer = 1.0 if point.row_bytes is None else 1 + values["row_overhead_bytes"] / point.row_bytes
+    return values["fixed_s"] + point.nbytes / values["engine_bytes_per_s"] * longer
+
+
+def _residuals(values: Mapping[str, float], points: Sequence[CopyTime]) -> Array:
+    return np.log([_predicted_s(values, point) / point.time_s for point in points])
+
+
+def _errors(told: Sequence[tuple[CopyTime, float]]) -> Errors:
+    return errors_of([value for _, value in told], [point.time_s for point, _ in told])
+
+
+def _setup_share(defaults: CopyProfile) -> float:
+    total_s = defaults.setup_s + defaults.completion_s
+    return defaults.setup_s / total_s if total_s else 1.0

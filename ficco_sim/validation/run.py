@@ -1,0 +1,201 @@
+"""Hold a machine's profile against measured plans, or a profile refitted without each workload."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+from ficco_sim.costs import CostKind, CostModel, Submission
+from ficco_sim.errors import ScenarioError
+from ficco_sim.machine import Machine
+from ficco_sim.measured_plans import workload_of
+from ficco_sim.records import Measurement
+from ficco_sim.validation.choose import ChosenPlans
+from ficco_sim.validation.rows import PlanRow, plan_row
+from ficco_sim.validation.totals import (
+    ScheduleRow,
+    Summary,
+    WorkloadRow,
+    schedule_rows,
+    summarize_rows,
+    workload_rows,
+)
+from ficco_sim.workload import Workload
+
+__all__ = ["Refit", "Validation", "leave_one_out", "validate"]
+
+Refit: TypeAlias = Callable[[Workload], Machine]
+"""The machine with a profile that was fitted without anything of this workload."""
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+NUM_WORST = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Measured plans beside simulated ones; as JSON its keys are these fields.
+
+    Parameters
+    ----------
+    emulates, engine, submission
+        Map that the plans ran on, who moved the data, how tasks were submitted.
+    held_out
+        Whether each workload was simulated with a profile that was fitted without it.
+    labels
+        What in the runs is not what it stands for.
+    remarks
+        What else a reader must know.
+    worst
+        The plans with the largest errors, the worst first.
+    """
+
+    machine: str
+    costs: CostKind
+    emulates: str
+    engine: str
+    submission: Submission
+    held_out: bool
+    labels: tuple[str, ...]
+    remarks: tuple[str, ...]
+    summary: Summary
+    workloads: tuple[WorkloadRow, ...]
+    schedules: tuple[ScheduleRow, ...]
+    worst: tuple[PlanRow, ...]
+    rows: tuple[PlanRow, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data with stable keys, for JSON."""
+        from ficco_sim.io import to_plain
+
+        return {f.name: to_plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def validate(
+    chosen: ChosenPlans,
+    machine: Machine,
+    *,
+    costs: CostKind = "profile",
+    num_worst: int = NUM_WORST,
+    progress: Progress | None = None,
+) -> Validation:
+    """Simulate measured plans on a machine as it is.
+
+    Parameters
+    ----------
+    chosen
+        The plans, from `choose_plans`.
+    num_worst
+        How many of the worst plans to list.
+    progress
+        Called with plans done, plans in all, and the workload of the next one.
+
+    Raises
+    ------
+    FiccoError
+        If plans and machine do not fit together.
+    """
+    model = _model(chosen, machine, costs)
+    return _validate(chosen, lambda _: model, num_worst, progress, held_out=False)
+
+
+def leave_one_out(
+    chosen: ChosenPlans,
+    refit: Refit,
+    *,
+    costs: CostKind = "profile",
+    num_worst: int = NUM_WORST,
+    progress: Progress | None = None,
+) -> Validation:
+    """Simulate the plans of each workload on a machine that was fitted without that workload.
+
+    Parameters
+    ----------
+    refit
+        Called once for each workload.
+
+    Raises
+    ------
+    FiccoError
+        As `validate`, and what the refit raises.
+    """
+    models: dict[Workload, CostModel] = {}
+
+    def model_of(measurement: Measurement) -> CostModel:
+        workload = workload_of(measurement)
+        if workload not in models:
+            models[workload] = _model(chosen, refit(workload), costs)
+        return models[workload]
+
+    return _validate(chosen, model_of, num_worst, progress, held_out=True)
+
+
+def _model(chosen: ChosenPlans, machine: Machine, costs: CostKind) -> CostModel:
+    if machine.num_gpus != chosen.num_gpus:
+        raise ScenarioError(
+            f"the plans are for {chosen.num_gpus} gpus, machine {machine.name} has {machine.num_gpus}"
+        )
+    return CostModel(machine, costs, chosen.submission)
+
+
+def _validate(
+    chosen: ChosenPlans,
+    model_of: Callable[[Measurement], CostModel],
+    num_worst: int,
+    progress: Progress | None,
+    *,
+    held_out: bool,
+) -> Validation:
+    rows: list[PlanRow] = []
+    for done, found in enumerate(chosen.plans):
+        if progress is not None:
+            progress(done, len(chosen.plans), str(found[0].params.get("workload")))
+        model = model_of(found[0])
+        rows.append(plan_row(found, model))
+    workloads = workload_rows(rows)
+    measured = [m for found in chosen.plans for m in found]
+    return Validation(
+        machine=model.machine.name,
+        costs=model.kind,
+        emulates=chosen.emulates,
+        engine=chosen.engine,
+        submission=chosen.submission,
+        held_out=held_out,
+        labels=tuple(dict.fromkeys(label for m in measured for label in m.labels)),
+        remarks=tuple(_remarks(chosen, rows, held_out=held_out)),
+        summary=summarize_rows(rows, workloads),
+        workloads=workloads,
+        schedules=schedule_rows(rows),
+        worst=tuple(sorted(rows, key=lambda row: -abs(row.error))[:num_worst]),
+        rows=tuple(rows),
+    )
+
+
+def _remarks(chosen: ChosenPlans, rows: Sequence[PlanRow], *, held_out: bool) -> list[str]:
+    found = []
+    if not held_out:
+        found.append(
+            "nothing was held out: the machine's profile may have been fitted to these workloads, see "
+            "its sources"
+        )
+    computing = max(len(row.gpus) for row in rows)
+    if computing < chosen.num_gpus:
+        found.append(
+            f"{computing} of {chosen.num_gpus} gpus ran, so only their tasks are simulated: the others "
+            "neither compute nor receive"
+        )
+    longer = sorted(
+        row.instrumented_s / row.measured_s - 1 for row in rows if row.instrumented_s is not None
+    )
+    if longer:
+        found.append(
+            f"parts are shares of instrumented runs, {longer[len(longer) // 2]:.1%} longer than plain "
+            f"ones in the median, {longer[-1]:.0%} at most; makespans are of plain runs"
+        )
+    if len(longer) < len(rows):
+        found.append(f"{len(rows) - len(longer)} plans were measured without spans and have no parts")
+    if any(row.labels for row in rows):
+        labels = dict.fromkeys(label for row in rows for label in row.labels)
+        found.append(f"simulated with labels: {', '.join(labels)}")
+    if chosen.num_unusable:
+        found.append(f"{chosen.num_unusable} measurements of plans are marked unusable and left out")
+    return found

@@ -1,0 +1,211 @@
+"""Layer: harness without a gpu. The records that come with the project are whole and can be trusted."""
+
+import functools
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import hw_validate
+from ficco_sim.plan import Gemm
+from ficco_sim.records import merge_records, read_records
+from hw_validate.peaks import peaks_of
+from hw_validate.placement import parse_placement
+from hw_validate.summary import plan_of, plan_rows, trace_of_measurement
+
+RUNS = Path(hw_validate.__file__).parent / "runs"
+FILES = sorted(RUNS.rglob("*.jsonl.gz"))
+MAX_BYTES = 8 * 2**20
+PERSONAL = {
+    "an absolute path": r"(?<![\w.<>])/(?:home|root|work|tmp|mnt|data|usr|opt|var|scratch|Users)\b",
+    "a path of Windows": r"\b[A-Za-z]:\\\\",
+    "an address of mail": r"[\w.+-]+@[\w-]+\.\w+",
+    "an IP address": r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b",
+    "a UUID": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+    "an address on the PCI bus": r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b",
+    "a name of host or user": r"(?i)hostname|username|\buser\b|\blogname\b",
+}
+
+if not FILES:
+    pytest.skip(f"no records in {RUNS.name} yet", allow_module_level=True)
+
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+
+
+@functools.cache
+def records_of(path):
+    return read_records(path)
+
+
+@functools.cache
+def text_of(path):
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+def busiest_flops(plan, computing):
+    totals = dict.fromkeys(computing, 0)
+    for task in plan.tasks:
+        if isinstance(task, Gemm) and task.queue.gpu in totals:
+            totals[task.queue.gpu] += task.flops
+    return max(totals.values())
+
+
+_PLANS = {}
+
+
+def remade(m):
+    """The plan of a measurement; the same one is made once, however it was run."""
+    names = ("workload", "m", "n", "k", "dtype", "num_gpus", "schedule")
+    knobs = ("num_chunks", "compute_queues", "copy_queues", "engine", "gather")
+    identity = tuple(m.params.get(name) for name in (*names, *knobs))
+    if identity not in _PLANS:
+        _PLANS[identity] = plan_of(m)
+    return _PLANS[identity]
+
+
+def test_all_files_together_are_small():
+    sizes = {path.name: path.stat().st_size for path in RUNS.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < MAX_BYTES, sizes
+
+
+@each_file
+def test_a_file_is_whole_and_measured_what_it_says(path):
+    records = records_of(path)
+    assert records.measurements
+    for session in records.sessions:
+        assert session.environment["device"] != "cpu"
+        assert session.command.startswith("hw_validate ")
+        for key in ("driver", "torch", "compute_units"):
+            assert session.environment[key]
+    keys = [(m.session, m.key, m.sequence) for m in records.measurements]
+    assert len(set(keys)) == len(keys)
+    passes = re.search(r"--passes (\d+)", records.sessions[0].command)
+    times = int(passes[1]) if passes else 1
+    counts = {}
+    for m in records.measurements:
+        counts[m.key] = counts.get(m.key, 0) + 1
+    assert set(counts.values()) == {times}
+
+
+@each_file
+def test_samples_are_sound(path):
+    for m in records_of(path).measurements:
+        if not m.usable:
+            assert all(reason.strip() for reason in m.unusable)
+            continue
+        assert math.isfinite(m.median_s)
+        assert m.median_s > 0
+        assert len(m.samples_s) >= 5
+        assert m.before.sm_clock_hz is None or 1e8 < m.before.sm_clock_hz < 5e9
+        assert m.before.power_w is None or 20 < m.before.power_w < 2000
+
+
+@each_file
+def test_nothing_is_faster_than_the_peak(path):
+    records = records_of(path)
+    peaks = peaks_of(records.sessions[0].environment["device"]).flops_per_s
+    assert peaks
+    for m in records.usable:
+        peak = peaks.get(str(m.params.get("dtype")), 0)
+        if m.kind in ("plan", "straight"):
+            placement = parse_placement(m.params["map"], m.params["num_gpus"])
+            flops = busiest_flops(remade(m), placement.computing)
+        elif m.kind == "gemm":
+            p = m.params
+            flops = 2 * p["m"] * p["n"] * p["k"] * p["entries"]
+        else:
+            continue
+        assert peak, m.params
+        assert m.median_s > flops / peak, (m.kind, m.params)
+
+
+@each_file
+def test_plans_can_be_made_again_and_their_spans_are_those_of_the_gpus_that_compute(path):
+    for m in records_of(path).measurements:
+        if m.kind not in ("plan", "straight"):
+            continue
+        plan = remade(m)
+        assert plan.workload.name == m.params["workload"]
+        assert (plan.workload.m, plan.workload.n, plan.workload.k) == tuple(
+            m.params[size] for size in "mnk"
+        )
+        assert {name: m.params[name] for name in plan.knobs if name in m.params} == {
+            name: value for name, value in plan.knobs.items() if name in m.params
+        }
+        if m.spans is None:
+            assert m.kind == "straight" or m.params["submission"] == "eager" or not m.usable
+            continue
+        placement = parse_placement(m.params["map"], m.params["num_gpus"])
+        expected = {t.id for t in plan.tasks if t.queue.gpu in placement.computing}
+        assert set(m.spans.task_ids) == expected
+        assert len(m.spans.task_ids) == len(expected)
+        assert min(m.spans.start_ns) >= 0
+        # the run that the spans are of is one of the instrumented ones
+        last_s = max(m.spans.end_ns) * 1e-9
+        assert last_s <= max(m.series["instrumented_s"]) * 1.001 + 1e-6
+
+
+@each_file
+def test_what_is_not_what_it_stands_for_is_labelled(path):
+    for m in records_of(path).measurements:
+        if m.kind in ("plan", "straight"):
+            placement = parse_placement(m.params["map"], m.params["num_gpus"])
+            assert set(placement.labels) <= set(m.labels)
+            assert m.evidence or not m.usable
+
+
+@each_file
+def test_a_trace_can_be_taken_from_it(path):
+    plans = [m for m in records_of(path).usable if m.kind == "plan" and m.spans is not None]
+    for m in plans[:1]:
+        trace = trace_of_measurement(m, "x")
+        assert trace.plan_fingerprint == remade(m).fingerprint
+        assert len(trace.spans) == len(m.spans.task_ids)
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda p: p.name)
+def test_files_of_one_regime_can_be_put_together(folder):
+    by_conditions = {}
+    for path in FILES:
+        if path.parent == folder:
+            session = records_of(path).sessions[0]
+            by_conditions.setdefault((session.regime, session.init), []).append(path)
+    for paths in by_conditions.values():
+        merged = merge_records([(path, records_of(path)) for path in paths])
+        assert len(merged.measurements) == sum(len(records_of(p).measurements) for p in paths)
+        rows = plan_rows(merged.measurements)
+        for row in rows:
+            # the ideal bounds every plan, but for the noise of two runs
+            assert row.ideal_s is None or row.best_s > 0.9 * row.ideal_s, row
+
+
+@pytest.mark.parametrize("what", PERSONAL)
+def test_records_tell_nothing_of_people_and_machines(what):
+    for path in (*FILES, *RUNS.rglob("*.json")):
+        text = told(path) if path in FILES else path.read_text()
+        found = re.search(PERSONAL[what], text)
+        assert found is None, (path.name, found)
+
+
+@functools.cache
+def told(path):
+    """All that is text in a file, each only once."""
+    texts = set()
+
+    def collect(value):
+        if isinstance(value, str):
+            texts.add(value)
+        elif isinstance(value, dict):
+            texts.update(value)
+            for item in value.values():
+                collect(item)
+        elif isinstance(value, list) and value and not isinstance(value[0], (int, float)):
+            for item in value:
+                collect(item)
+
+    for line in text_of(path).splitlines():
+        collect(json.loads(line))
+    return "\n".join(sorted(texts))
