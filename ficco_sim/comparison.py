@@ -416,9 +416,12 @@ class _Trust:
             known = model.measured_s(shape) is not None
             sizes = {} if known else {"m": shape.m, "n": shape.n, "k": shape.k}
             self._used.add(self._gemm, **sizes)
-        groups = {"dma": "copy", "core": "core_copy", "compute": "local_copy"}
+        engines = {"dma": "copy", "core": "core_copy"}
         copies = {
-            (groups[span.queue.engine], span.nbytes): None
+            (
+                "local_copy" if span.kind == "local_copy" else engines[span.queue.engine],
+                span.nbytes,
+            ): None
             for span in trace.spans
             if span.kind != "gemm"
         }
@@ -569,8 +572,8 @@ def _verdict(results: Sequence[Result], alone: Alone, serial_s: float, comm: str
     )
     if not close:
         return gain
-    names = " and ".join(filter(None, [", ".join(close[:-1]), close[-1]]))
-    return f"{gain} The best, {best}, is too close to call with {names}."
+    # titles have commas in them
+    return f"{gain} The best, {best}, is too close to call with {'; '.join(close)}."
 
 
 def _gain(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -> str:
@@ -594,6 +597,7 @@ def _gain(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -
         else ""
     )
     emulated = " Its 2d copies are emulated." if "emulated-2d" in best.labels else ""
+    # serial is too close to call, so that it may be a loss
     pays = (
         "Overlap may pay"
         if any(r.schedule == "serial" and r.too_close for r in results)

@@ -229,7 +229,10 @@ class CopyProfile:
         Whether engines copy strided rows. If not, a 2d copy costs as much as a 1d copy of the same
         size and every result that holds one is labelled emulated.
     row_overhead_bytes
-        A 2d copy runs at ``row / (row + row_overhead)`` of the rate, row being the bytes of a row.
+        A 2d copy runs at ``row / (row + row_overhead + gap_share * gap)`` of the rate, row being the
+        bytes of a row and gap those between two rows, at the end where they are further apart.
+    gap_share
+        See there, 0 to 1: what skipped bytes cost of moved ones.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -238,9 +241,12 @@ class CopyProfile:
     engine_bytes_per_s: float
     native_2d: bool
     row_overhead_bytes: float
+    gap_share: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, may_be_zero=("setup_s", "completion_s", "row_overhead_bytes"))
+        check_numbers(self, may_be_zero=("setup_s", "completion_s", "row_overhead_bytes", "gap_share"))
+        if self.gap_share > 1:
+            raise MachineError(f"gap_share: {self.gap_share} must be at most 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

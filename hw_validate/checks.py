@@ -3,33 +3,26 @@
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeGuard
+from typing import Literal
 
-from ficco_sim.units import MIB, US, format_rate, format_seconds
+from ficco_sim.units import MIB, US, format_rate
 from hw_validate.statistics import outliers
 
 __all__ = [
     "SERIALISING",
-    "CopyEngines",
-    "CopyEvent",
     "Finding",
     "IterationOverlap",
     "Overlap",
-    "Population",
-    "Populations",
     "StalledSteps",
     "StreamSpan",
     "above_peak",
-    "copy_engines",
     "copy_rate",
     "memory_flat",
-    "mixed_init",
     "overlap",
     "peer_fallback",
     "stalled_steps",
-    "time_grows",
 ]
 
 TFLOP = 1e12
@@ -37,9 +30,6 @@ FLAT_BYTES = 2 * MIB
 COMPUTE_KINDS = frozenset({"gemm", "gemms"})
 SERIALISING = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCH_NCCL_ENABLE_TIMING": "1"}
 LEAST_OVERLAP = 0.01  # of the shorter side; less is the jitter of event timers
-CU_COPY_NAMES = ("copybuffer", "direct_copy_kernel")  # blit kernels of ROCm, copies of torch
-COLLECTIVE_NAMES = ("nccl", "rccl", "mscclpp")
-MUCH_MORE_WORK, HARDLY_MORE_TIME = 8.0, 1.5
 STAGED_SHARE, SLOW_SHARE = 0.4, 0.7  # of the expected rate of a peer copy
 
 
@@ -57,31 +47,6 @@ class Finding:
 
     severity: Literal["refuse", "warn"]
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Population:
-    """Timings of one shape with matrices filled in one way."""
-
-    init: str | None
-    count: int
-    median_s: float
-    flops_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Populations:
-    """Timings of one shape by what matrices were filled with.
-
-    Parameters
-    ----------
-    ratio
-        Longest median over shortest; 1 for a single population.
-    """
-
-    populations: tuple[Population, ...]
-    ratio: float
-    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,51 +80,6 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEvent:
-    """One copy in a profiler's trace.
-
-    Parameters
-    ----------
-    engine
-        ``dma``: a copy engine; ``cu``: a copy kernel on compute units, which compete with GEMMs.
-    nbytes
-        None where the trace does not tell.
-    overlap_s
-        Part of the copy during which a compute kernel ran.
-    """
-
-    name: str
-    engine: Literal["dma", "cu"]
-    duration_s: float
-    nbytes: int | None
-    overlap_s: float
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Rate of the copy, if its size is known."""
-        return None if self.nbytes is None else self.nbytes / self.duration_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEngines:
-    """Which engines the copies of a trace ran on.
-
-    Parameters
-    ----------
-    compute_s
-        Time with compute kernels at work; neither copies nor collectives count.
-    """
-
-    copies: tuple[CopyEvent, ...]
-    compute_s: float
-    findings: tuple[Finding, ...]
-
-    def of(self, engine: Literal["dma", "cu"]) -> tuple[CopyEvent, ...]:
-        """The copies of one class, in order of their starts."""
-        return tuple(copy for copy in self.copies if copy.engine == engine)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StalledSteps:
     """Steps that took far longer than the median, which stands for all."""
 
@@ -190,88 +110,6 @@ def above_peak(flops: float, time_s: float, peak_flops_per_s: float, where: str)
         "not synchronised, or another shape was timed"
     )
     return [Finding(severity="refuse", text=text)]
-
-
-def time_grows(
-    rows: Sequence[tuple[float, float]], names: Sequence[str] = (), floor_flops: float = 1e11
-) -> list[Finding]:
-    """Warn where at least 8 times the work takes less than 1.5 times as long.
-
-    Parameters
-    ----------
-    rows
-        (FLOP, seconds) of compute-bound shapes; where the same matrix is read for any number of
-        rows, time need not grow.
-    names
-        What to call the rows, such as lines of a file.
-    floor_flops
-        Least work of the larger of the two; below it launching may take longer than computing.
-    """
-    names = names or [f"row {number}" for number in range(1, len(rows) + 1)]
-    findings = []
-    for name, (flops, time_s) in zip(names, rows, strict=True):
-        flat = [
-            (more_flops, more_time_s, other)
-            for other, (more_flops, more_time_s) in zip(names, rows, strict=True)
-            if flops > 0
-            and more_flops >= max(MUCH_MORE_WORK * flops, floor_flops)
-            and more_time_s < HARDLY_MORE_TIME * time_s
-        ]
-        if flat:
-            more_flops, more_time_s, other = max(flat)
-            text = (
-                f"{name}, {other}: {more_flops / flops:,.0f} times the work takes "
-                f"{more_time_s / time_s:.2f} times as long: not synchronised?"
-            )
-            findings.append(Finding(severity="warn", text=text))
-    return findings
-
-
-def mixed_init(rows: Sequence[tuple[str | None, float]], flops: float) -> Populations:
-    """Separate timings by what matrices were filled with; refuse to mix them.
-
-    Parameters
-    ----------
-    rows
-        (init, seconds) of one shape; None or ``unknown`` where nobody wrote it down.
-    flops
-        Of the shape.
-
-    Raises
-    ------
-    ValueError
-        If a time is not above 0.
-    """
-    for init, time_s in rows:
-        if time_s <= 0:
-            raise ValueError(f"rows: a time of {time_s} s ({init}) must be above 0")
-    groups: dict[str | None, list[float]] = {}
-    for init, time_s in rows:
-        groups.setdefault(None if init == "unknown" else init, []).append(time_s)
-    populations = tuple(
-        Population(init=init, count=len(times), median_s=median, flops_per_s=flops / median)
-        for init, times in groups.items()
-        for median in [statistics.median(times)]
-    )
-    medians = [population.median_s for population in populations]
-    ratio = max(medians) / min(medians) if medians else 1.0
-    findings = []
-    if len(populations) > 1:
-        parts = "; ".join(
-            f"{p.init or 'unknown'} {p.median_s / US:,.1f} us, {_tflops(p.flops_per_s)} TFLOP/s"
-            for p in populations
-        )
-        text = (
-            f"matrices filled in {len(populations)} ways: {parts}; ratio {ratio:.3f}: take one of them"
-        )
-        findings.append(Finding(severity="refuse", text=text))
-    if None in groups:
-        text = "init unknown: matrices of zeros run faster than random ones, by about 15 % seen"
-        findings.append(Finding(severity="warn", text=text))
-    if set(groups) == {"zeros"}:
-        text = "matrices of zeros: random ones draw more power and run slower, by about 15 % seen"
-        findings.append(Finding(severity="warn", text=text))
-    return Populations(populations=populations, ratio=ratio, findings=tuple(findings))
 
 
 def overlap(
@@ -327,58 +165,6 @@ def overlap(
         )
         findings.append(Finding(severity="refuse" if refused else "warn", text=text))
     return Overlap(iterations=tuple(measured), findings=tuple(findings))
-
-
-def copy_engines(events: Sequence[Mapping[str, Any]]) -> CopyEngines:
-    """Tell copies by copy engines from copies by kernels in the events of a profiler.
-
-    Parameters
-    ----------
-    events
-        ``traceEvents`` of a Chrome trace, times in us; other than complete events of kernels and
-        copies are passed over.
-    """
-    compute: list[tuple[float, float]] = []
-    copies: list[tuple[float, float, CopyEvent]] = []
-    findings: list[Finding] = []
-    for number, event in enumerate(events):
-        engine = _engine(event)
-        if engine is None:
-            continue
-        name, start, duration = str(event.get("name")), event.get("ts"), event.get("dur")
-        if not (_is_number(start) and _is_number(duration) and duration > 0):
-            text = f"event {number} ({name}): ts {start}, dur {duration}: no time of work: left out"
-            findings.append(Finding(severity="warn", text=text))
-            continue
-        start_s, end_s = start * US, (start + duration) * US
-        if engine == "compute":
-            compute.append((start_s, end_s))
-            continue
-        args = event.get("args")
-        nbytes = args.get("bytes", args.get("Bytes")) if isinstance(args, Mapping) else None
-        copy = CopyEvent(
-            name=name,
-            engine=engine,
-            duration_s=duration * US,
-            nbytes=int(nbytes) if _is_number(nbytes) else None,
-            overlap_s=0.0,
-        )
-        copies.append((start_s, end_s, copy))
-    computing = _union(compute)
-    found = tuple(
-        replace(copy, overlap_s=_common(computing, [(start_s, end_s)]))
-        for start_s, end_s, copy in sorted(copies, key=lambda entry: entry[0])
-    )
-    on_cu = [copy for copy in found if copy.engine == "cu"]
-    if on_cu:
-        text = (
-            f"{len(on_cu)} of {len(found)} copies ({on_cu[0].name}) ran on compute units for "
-            f"{format_seconds(sum(copy.duration_s for copy in on_cu))}, beside compute for "
-            f"{format_seconds(sum(copy.overlap_s for copy in on_cu))}: they compete with it, and do "
-            "not support a claim about copies offloaded to DMA engines"
-        )
-        findings.append(Finding(severity="warn", text=text))
-    return CopyEngines(copies=found, compute_s=_length(computing), findings=tuple(findings))
 
 
 def memory_flat(reserved_bytes: Sequence[float], limit_bytes: float = FLAT_BYTES) -> list[Finding]:
@@ -483,23 +269,6 @@ def _hardly(iteration: IterationOverlap) -> bool:
 def _blame(environment: Mapping[str, str]) -> str:
     suspects = [f"{key}={value}" for key, value in SERIALISING.items() if environment.get(key) == value]
     return f"; {' and '.join(suspects)} can cause that" if suspects else ""
-
-
-def _engine(event: Mapping[str, Any]) -> Literal["compute", "dma", "cu"] | None:
-    if event.get("ph", "X") != "X":
-        return None
-    category, name = str(event.get("cat")).lower(), str(event.get("name")).lower()
-    if category == "gpu_memcpy" or "sdma" in name or name.startswith("memcpy "):
-        return "dma"
-    if category != "kernel":
-        return None
-    if any(part in name for part in CU_COPY_NAMES):
-        return "cu"
-    return None if any(part in name for part in COLLECTIVE_NAMES) else "compute"
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -87,6 +87,10 @@ class CpuBackend:
     def flush(self) -> None:
         """See `Backend.flush`: times on the CPU stand for nothing."""
 
+    def reserved_bytes(self) -> float:
+        """See `Backend.reserved_bytes`; torch does not tell for the CPU."""
+        return 0.0
+
     def heat(self, seconds: float) -> None:
         """See `Backend.heat`."""
 

@@ -190,6 +190,10 @@ class GpuBackend:
             self._flush[device].zero_()
         self.synchronize()
 
+    def reserved_bytes(self) -> float:
+        """See `Backend.reserved_bytes`."""
+        return float(sum(torch.cuda.memory_reserved(device) for device in self.devices))
+
     def heat(self, seconds: float) -> None:
         """See `Backend.heat`; whatever runs next follows at once."""
         until = time.perf_counter() + seconds

@@ -14,7 +14,7 @@ from ficco_sim.records import (
     SpanSeries,
     measurement_key,
 )
-from hw_validate.checks import above_peak
+from hw_validate.checks import Finding, above_peak, copy_rate, memory_flat, stalled_steps
 from hw_validate.program import Backend, Prepared, Run
 from hw_validate.statistics import spread_warning, summarize
 
@@ -68,6 +68,8 @@ class Subject:
         Further numbers of each run, by name with unit.
     flops, peak_flops_per_s
         Work of one sample and the rate that it cannot exceed.
+    nbytes, peak_bytes_per_s
+        Likewise of copies.
     """
 
     kind: Kind
@@ -78,6 +80,8 @@ class Subject:
     series: Callable[[Run], dict[str, float]] = field(default=lambda _: {})
     flops: int = 0
     peak_flops_per_s: float | None = None
+    nbytes: int = 0
+    peak_bytes_per_s: float | None = None
     labels: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -130,6 +134,7 @@ def measure_group(
     )
     plain = [number for number, what in enumerate(rounds) if what == "plain"]
     first_plain, last_plain = plain[0], plain[-1]
+    reserved: list[float] = []
     for number, what in enumerate(rounds):
         if progress is not None:
             progress(number, len(rounds), "timing")
@@ -152,8 +157,11 @@ def measure_group(
                 samples.spanned.append(run)
             if number == last_plain:
                 samples.after = read_sensors()
+        if number >= settings.warm_up:
+            reserved.append(backend.reserved_bytes())
+    growth = [finding.text for finding in memory_flat(reserved)]
     return [
-        _measurement(subject, samples, first_sequence + i)
+        _measurement(subject, samples, first_sequence + i, growth)
         for i, (subject, samples) in enumerate(zip(subjects, found, strict=True))
     ]
 
@@ -168,10 +176,12 @@ def _spread(plain: int, spanned: int) -> list[str]:
     return rounds
 
 
-def _measurement(subject: Subject, samples: _Samples, sequence: int) -> Measurement:
+def _measurement(
+    subject: Subject, samples: _Samples, sequence: int, growth: Sequence[str]
+) -> Measurement:
     times_s = tuple(subject.sample(run) for run in samples.runs)
     unusable = list(subject.unusable)
-    warnings = list(subject.warnings)
+    warnings = [*subject.warnings, *growth]
     positive = tuple(t for t in times_s if t > 0)
     if len(positive) < len(times_s):
         unusable.append(f"{len(times_s) - len(positive)} samples of no time at all: nothing was run")
@@ -180,11 +190,9 @@ def _measurement(subject: Subject, samples: _Samples, sequence: int) -> Measurem
         unstable = spread_warning(summary)
         if unstable is not None:
             warnings.append(unstable)
-        if subject.flops and subject.peak_flops_per_s is not None:
-            for finding in above_peak(
-                subject.flops, summary.median_s, subject.peak_flops_per_s, subject.kind
-            ):
-                (unusable if finding.severity == "refuse" else warnings).append(finding.text)
+        for finding in _rate_findings(subject, summary.median_s):
+            (unusable if finding.severity == "refuse" else warnings).append(finding.text)
+        warnings += [finding.text for finding in stalled_steps(positive).findings]
     series: dict[str, tuple[float, ...]] = {}
     rows = [subject.series(run) for run in samples.runs]
     for name in rows[0] if rows else ():
@@ -209,6 +217,16 @@ def _measurement(subject: Subject, samples: _Samples, sequence: int) -> Measurem
         unusable=tuple(unusable),
         sequence=sequence,
     )
+
+
+def _rate_findings(subject: Subject, time_s: float) -> list[Finding]:
+    """Rates that nothing can reach."""
+    findings: list[Finding] = []
+    if subject.flops and subject.peak_flops_per_s is not None:
+        findings += above_peak(subject.flops, time_s, subject.peak_flops_per_s, subject.kind)
+    if subject.nbytes and subject.peak_bytes_per_s is not None:
+        findings += copy_rate(subject.nbytes, time_s, subject.peak_bytes_per_s, subject.kind)
+    return findings
 
 
 def _spans(runs: Sequence[Run]) -> SpanSeries | None:

@@ -105,6 +105,9 @@ class Backend(Protocol):
     def flush(self) -> None:
         """Evict the caches of all devices and wait."""
 
+    def reserved_bytes(self) -> float:
+        """Bytes that the library holds on all devices; growing while nothing is made, it leaks."""
+
     def heat(self, seconds: float) -> None:
         """Keep all devices busy with large GEMMs for a while, at the power that those take."""
 

@@ -1,17 +1,14 @@
 """What records of plans say: the winner of each workload, its gain, and how repeatable it is."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ficco_sim.errors import ScenarioError
-from ficco_sim.plan import Gemm, Plan, buffer_bytes
 from ficco_sim.records import Measurement, Scalar
-from ficco_sim.schedules import FICCO, knobs_of, make_plan
-from ficco_sim.trace import Span, Trace
+from ficco_sim.schedules import FICCO
 from ficco_sim.units import format_seconds
-from ficco_sim.workload import Workload, named_workloads
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,12 +17,10 @@ __all__ = [
     "TABLE_WIDTH",
     "PlanRow",
     "RepeatRow",
-    "plan_of",
     "plan_rows",
     "plan_table",
     "repeat_rows",
     "straight_rows",
-    "trace_of_measurement",
 ]
 
 NS = 1e-9
@@ -108,95 +103,10 @@ class RepeatRow:
     power_w: tuple[float | None, ...]
 
 
-def plan_of(measurement: Measurement) -> Plan:
-    """The plan that was measured, made again from its parameters.
-
-    Raises
-    ------
-    ScenarioError
-        If the measurement is of no plan.
-    """
-    if measurement.kind not in ("plan", "straight"):
-        raise ScenarioError(f"{measurement.kind} {measurement.key}: no measurement of a plan")
-    params = measurement.params
-    workload = _workload_of(params)
-    schedule = str(params["schedule"])
-    knobs = {knob: params[knob] for knob in knobs_of(schedule) if params.get(knob) is not None}
-    return make_plan(schedule, workload, _whole(params["num_gpus"]), knobs)
-
-
-def _workload_of(params: Mapping[str, Scalar]) -> Workload:
-    name, pattern, dtype = (str(params[key]) for key in ("workload", "pattern", "dtype"))
-    m, n, k = (_whole(params[key]) for key in ("m", "n", "k"))
-    known = named_workloads().get(name)
-    if known is not None and (known.pattern, known.m, known.n, known.k, known.dtype) == (
-        pattern,
-        m,
-        n,
-        k,
-        dtype,
-    ):
-        return known
-    if pattern != "all_gather_gemm":
-        raise ScenarioError(
-            f"{name}: {pattern} of {m} x {n} x {k} in {dtype} is none of the named workloads, and "
-            "records do not hold who sends how much to whom"
-        )
-    return Workload(name=name, pattern="all_gather_gemm", m=m, n=n, k=k, dtype=dtype)
-
-
 def _whole(value: Scalar) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ScenarioError(f"params: {value!r} must be a whole number")
     return value
-
-
-def trace_of_measurement(measurement: Measurement, machine: str) -> Trace:
-    """The instrumented run of a measured plan, to lay beside a simulated one.
-
-    Raises
-    ------
-    ScenarioError
-        If there is none, or its tasks are not those of the plan.
-    """
-    plan = plan_of(measurement)
-    series = measurement.spans
-    if series is None:
-        raise ScenarioError(f"{plan.schedule} {measurement.key}: measured without spans")
-    times = dict(zip(series.task_ids, zip(series.start_ns, series.end_ns, strict=True), strict=True))
-    known = {task.id for task in plan.tasks}
-    if not known.issuperset(times):
-        stranger = next(task for task in times if task not in known)
-        raise ScenarioError(
-            f"{plan.schedule} {measurement.key}: task {stranger!r} is not in the plan that its "
-            "parameters give: measured by another version"
-        )
-    sizes = buffer_bytes(plan)
-    spans = [
-        Span(
-            task_id=task.id,
-            kind=task.kind,
-            queue=task.queue,
-            start_s=times[task.id][0] * NS,
-            end_s=times[task.id][1] * NS,
-            nbytes=0
-            if isinstance(task, Gemm)
-            else sum(r.num_elements * sizes[r.gpu, r.buffer] for r in task.writes),
-            flops=task.flops if isinstance(task, Gemm) else 0,
-        )
-        for task in plan.tasks
-        if task.id in times
-    ]
-    return Trace(
-        source="gpu",
-        schedule=plan.schedule,
-        workload=plan.workload.name,
-        machine=machine,
-        plan_fingerprint=plan.fingerprint,
-        environment={name: str(value) for name, value in measurement.params.items()},
-        labels=measurement.labels,
-        spans=tuple(spans),
-    )
 
 
 def plan_rows(measurements: Iterable[Measurement]) -> list[PlanRow]:

@@ -79,7 +79,7 @@ def test_json_keys(balanced):
         assert set(row) == {
             "schedule", "num_chunks", "compute_queues", "engine", "makespan_s", "ideal_s", "speedup",
             "fraction_of_ideal", "exposed_comm_s", "gemm_dil", "comm_dil", "gemm_cil", "comm_cil",
-            "cause", "breakdown", "labels", "num_tasks",
+            "cause", "breakdown", "labels", "num_tasks", "interval_s", "too_close",
         }  # fmt: skip
     assert len(balanced.to_frame()) == len(document["results"])
 

@@ -49,7 +49,8 @@ def sentence(captured):
 # a machine that cannot run anything
 
 MEASURE = ["--gemm", "64,16,32", "--out", "out.jsonl"]
-VERBS = [["doctor"], ["run", *MEASURE], ["microbench", *MEASURE]]
+RUN = ["run", *MEASURE, "--schedule", "serial"]
+VERBS = [["doctor"], RUN, ["microbench", *MEASURE]]
 
 
 def torch_of(monkeypatch, stack="cuda", found=1):
@@ -88,8 +89,8 @@ def test_no_gpu(capsys, monkeypatch, verb, stack):
     ("verb", "needed"),
     [
         (["doctor", "--devices", "4"], 4),
-        (["run", *MEASURE], 8),  # a device for each gpu unless there is a map
-        (["run", *MEASURE, "--map", "switch"], 2),
+        (RUN, 8),  # a device for each gpu unless there is a map
+        ([*RUN, "--map", "switch"], 2),
         (["microbench", *MEASURE, "--devices", "3"], 3),
     ],
 )

@@ -10,6 +10,7 @@ from rich.console import Console
 from ficco_sim import io
 from ficco_sim.cli import main as ficco
 from ficco_sim.errors import ScenarioError
+from ficco_sim.measured_plans import plan_of, trace_of_measurement
 from ficco_sim.plan import Gemm, Transfer
 from ficco_sim.records import (
     Measurement,
@@ -29,12 +30,10 @@ from hw_validate.summary import (
     TABLE_WIDTH,
     PlanRow,
     RepeatRow,
-    plan_of,
     plan_rows,
     plan_table,
     repeat_rows,
     straight_rows,
-    trace_of_measurement,
 )
 
 MS = 1e-3
@@ -145,6 +144,14 @@ def test_serial_wins_where_nothing_is_faster():
     (alone,) = plan_rows([serial(10)])
     assert (alone.best, alone.num_plans, alone.num_losing) == ("serial", 0, 0)
     assert alone.shard_speedup is alone.ficco_speedup is None
+
+
+@pytest.mark.parametrize(("best_ms", "wins"), [(9.95, False), (9.85, True)])
+def test_a_gain_within_noise_is_no_win(best_ms, wins):
+    (row,) = plan_rows([serial(10), plan("hetero-fused-1d", best_ms)])
+    assert row.best == ("hetero-fused-1d c2" if wins else "serial")
+    assert row.speedup == pytest.approx(10 / best_ms if wins else 1)
+    assert row.ficco_speedup == pytest.approx(10 / best_ms)
 
 
 @pytest.mark.parametrize(("serial_ms", "known"), [(10.4, False), (10.6, True)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ficco_sim.calibrate.robust import (
+    OUTLIERS,
     Array,
     Errors,
     Fitted,
@@ -241,7 +242,9 @@ def _fit(points: Sequence[_Point]) -> RobustFit:
         return np.log([point.predicted(slopes) / point.ratio for point in points])
 
     return fit(
-        residuals, [Parameter(name=name, start=0.5, least=0.0, most=MAX_SLOPE) for name in names]
+        residuals,
+        [Parameter(name=name, start=0.5, least=0.0, most=MAX_SLOPE) for name in names],
+        rejected=OUTLIERS,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ficco_sim.calibrate.launch import event_pair_s
 from ficco_sim.calibrate.robust import (
+    OUTLIERS,
     Array,
     Errors,
     Fitted,
@@ -28,6 +29,7 @@ from ficco_sim.units import KIB
 __all__ = ["CopyTime", "copy_times", "count_engines", "default_direction", "fit_copies"]
 
 LEAST_POINTS = 4
+ROW_PARAMETERS = ("row_overhead_bytes", "gap_share")
 LARGE_BYTES = 64 * KIB
 PITCH_SCALE = 0.1  # rows of one size run at rates that differ by more than noise with their pitch
 
@@ -38,13 +40,15 @@ class CopyTime:
 
     Parameters
     ----------
-    row_bytes
-        Of a 2d copy; None for one of contiguous bytes.
+    row_bytes, gap_bytes
+        Of a 2d copy: of a row, and between rows where they are further apart; None and 0 for one of
+        contiguous bytes.
     """
 
     nbytes: float
     time_s: float
     row_bytes: float | None = None
+    gap_bytes: float = 0.0
 
 
 def copy_times(points: Sequence[CopyPoint]) -> list[CopyTime]:
@@ -89,18 +93,17 @@ def fit_copies(
     The simulator holds the engine for ``setup_s + latency + bytes / rate + completion_s``, so that
     copies alone and one after another on one queue take this long each::
 
-        time = fixed_s + bytes / engine_bytes_per_s * (1 + row_overhead_bytes / row_bytes)
+        time = fixed_s + bytes / engine_bytes_per_s
+               * (1 + (row_overhead_bytes + gap_share * gap_bytes) / row_bytes)
 
     with ``fixed_s`` the three times together and the last factor for 2d copies only. Nothing tells
     set-up and completion apart: both keep their defaults' share. The rate is that of the slower of
     engine and link.
 
-    Contiguous copies give ``fixed_s`` and the rate, then 2d copies the overhead of a row. Their rate
-    depends on the pitch as much as on the row: H200 from host memory, at 8 times the row 0.6 to 0.77 of
-    the rate, at 4 times 0.8 to 0.9, at twice 0.95 to 1, for rows from 512 B to 16 KiB. The model has no
-    pitch, so that 2d copies are off by 17 % on average. Transfers of measured plans as further points
-    made those better (12 instead of 18 %), but simulated makespans of 2d plans no better (off by 9.9
-    instead of 9.6 %), so only records of copies are used.
+    Contiguous copies give ``fixed_s`` and the rate, then 2d copies the overhead of a row and the share
+    of the gap between rows. On H200 from host memory the rate depends on the pitch more than on the
+    row: at 8 times the row 0.6 to 0.77 of the rate, at 4 times 0.8 to 0.9, at twice 0.95 to 1, for rows
+    from 512 B to 16 KiB.
 
     Parameters
     ----------
@@ -156,11 +159,11 @@ def fit_copies(
         "completion_s": tuple(last for _, last in drawn),
         "engine_bytes_per_s": plain_draws["engine_bytes_per_s"],
     }
-    overhead = defaults.row_overhead_bytes
+    of_rows = {name: float(getattr(defaults, name)) for name in ROW_PARAMETERS}
     if strided:
         rows = _fit_rows(strided, found.values)
-        overhead = rows.values["row_overhead_bytes"]
-        samples["row_overhead_bytes"] = _row_draws(strided, plain_draws, rows)
+        of_rows = dict(rows.values)
+        samples |= _row_draws(strided, found, plain_draws, rows)
         kinds["2d"] = held_out_predictions(
             strided,
             lambda kept: {**found.values, **_fit_rows(kept, found.values).values},
@@ -179,7 +182,7 @@ def fit_copies(
         completion_s=completion_s,
         engine_bytes_per_s=found.values["engine_bytes_per_s"],
         native_2d=native_2d,
-        row_overhead_bytes=overhead,
+        **of_rows,
     )
     return Fitted(
         values=profile, fit=group, parts={name: _errors(part) for name, part in kinds.items() if part}
@@ -225,8 +228,18 @@ def _measured(m: Measurement, events_s: float) -> list[CopyTime]:
     time_s = (m.median_s - events_s) / _number(m, "count")
     if _number(m, "streams") > 1 or time_s <= 0:
         return []
-    row_bytes = _number(m, "row_bytes") if _number(m, "rows") > 1 else None
-    return [CopyTime(nbytes=_number(m, "nbytes"), time_s=time_s, row_bytes=row_bytes)]
+    if _number(m, "rows") == 1:
+        return [CopyTime(nbytes=_number(m, "nbytes"), time_s=time_s)]
+    row_bytes = _number(m, "row_bytes")
+    pitch = max(_number(m, "pitch"), _number(m, "dst_pitch"))
+    return [
+        CopyTime(
+            nbytes=_number(m, "nbytes"),
+            time_s=time_s,
+            row_bytes=row_bytes,
+            gap_bytes=max(pitch - row_bytes, 0.0),
+        )
+    ]
 
 
 def _fit_plain(points: Sequence[CopyTime]) -> RobustFit:
@@ -236,33 +249,47 @@ def _fit_plain(points: Sequence[CopyTime]) -> RobustFit:
             Parameter(name="fixed_s", start=3e-6, least=1e-8, most=1e-2),
             Parameter(name="engine_bytes_per_s", start=50e9, least=1e6, most=1e14),
         ],
+        rejected=OUTLIERS,
     )
 
 
 def _fit_rows(points: Sequence[CopyTime], plain: Mapping[str, float]) -> RobustFit:
     return fit(
         lambda values: _residuals({**plain, **values}, points),
-        [Parameter(name="row_overhead_bytes", start=100.0, least=0.0, most=64 * KIB)],
+        [
+            Parameter(name="row_overhead_bytes", start=100.0, least=0.0, most=64 * KIB),
+            Parameter(name="gap_share", start=0.05, least=0.0, most=1.0),
+        ],
         scale=PITCH_SCALE,
+        rejected=OUTLIERS,
     )
 
 
 def _row_draws(
-    points: Sequence[CopyTime], plain: Mapping[str, tuple[float, ...]], rows: RobustFit
-) -> tuple[float, ...]:
-    """What 2d copies leave open, on top of what each draw of the contiguous ones makes of them."""
-    name = "row_overhead_bytes"
-    best = rows.values[name]
-    found = []
-    for *values, own in zip(*plain.values(), draws(rows, seed=1)[name], strict=True):
-        moved = _fit_rows(points, dict(zip(plain, values, strict=True))).values[name] - best
-        found.append(max(own + moved, 0.0))
-    return tuple(found)
+    points: Sequence[CopyTime],
+    plain: RobustFit,
+    plain_draws: Mapping[str, tuple[float, ...]],
+    rows: RobustFit,
+) -> dict[str, tuple[float, ...]]:
+    """What 2d copies leave open, and what the contiguous ones leave open in it, to first order."""
+    found = {name: np.array(values) for name, values in draws(rows, seed=1).items()}
+    for other, drawn in plain_draws.items():
+        apart = np.array(drawn) - plain.values[other]
+        step = float(apart.std())
+        if step > 0:
+            moved = _fit_rows(points, plain.values | {other: plain.values[other] + step})
+            for name in found:
+                found[name] += (moved.values[name] - rows.values[name]) * apart / step
+    most = {p.name: p.most for p in rows.parameters}
+    return {name: tuple(np.clip(v, 0.0, most[name]).tolist()) for name, v in found.items()}
 
 
 def _predicted_s(values: Mapping[str, float], point: CopyTime) -> float:
     """See `fit_copies`."""
-    longer = 1.0 if point.row_bytes is None else 1 + values["row_overhead_bytes"] / point.row_bytes
+    longer = 1.0
+    if point.row_bytes is not None:
+        lost_bytes = values["row_overhead_bytes"] + values["gap_share"] * point.gap_bytes
+        longer += lost_bytes / point.row_bytes
     return values["fixed_s"] + point.nbytes / values["engine_bytes_per_s"] * longer
 
 

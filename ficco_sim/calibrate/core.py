@@ -8,6 +8,7 @@ import numpy as np
 from ficco_sim.calibrate.contention import beside
 from ficco_sim.calibrate.launch import event_pair_s
 from ficco_sim.calibrate.robust import (
+    OUTLIERS,
     Fitted,
     NotFitted,
     Parameter,
@@ -177,6 +178,7 @@ def _fit(points: Sequence[CoreCopyTime]) -> RobustFit:
     return fit(
         lambda values: np.log([_predicted_s(values, point) / point.time_s for point in points]),
         parameters,
+        rejected=OUTLIERS,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ficco_sim.calibrate.robust import (
     NUM_DRAWS,
+    OUTLIERS,
     Fitted,
     NotFitted,
     Parameter,
@@ -174,6 +175,7 @@ def _fit_chains(chains: Sequence[_Chain]) -> RobustFit:
         lambda values: np.log([chain.predicted_s(values) / sample for chain, sample in times]),
         parameters,
         scale=WAIT_SCALE,
+        rejected=OUTLIERS,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ficco_sim.calibrate.launch import event_pair_s
 from ficco_sim.calibrate.robust import (
+    OUTLIERS,
     Fitted,
     NotFitted,
     Parameter,
@@ -95,4 +96,5 @@ def _fit(points: Sequence[_Point]) -> RobustFit:
             Parameter(name="startup_s", start=3e-6, least=1e-8, most=1e-2),
             Parameter(name="bytes_per_s", start=1e12, least=1e9, most=1e14),
         ],
+        rejected=OUTLIERS,
     )

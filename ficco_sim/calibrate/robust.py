@@ -17,6 +17,7 @@ from ficco_sim.profile import Fit, FitSource
 
 __all__ = [
     "NUM_DRAWS",
+    "OUTLIERS",
     "Array",
     "Errors",
     "Fitted",
@@ -39,7 +40,10 @@ Values = TypeVar("Values")
 
 SCALE = 0.02
 LEAST_SCALE = 0.1
+FAR = 5.0
 MAD_TO_DEVIATION = 1.4826  # of a normal distribution: median absolute deviation to standard deviation
+OUTLIERS = 0.2
+"""Share of points that may be outliers where timings are few and the model is good."""
 NUM_DRAWS = 32
 
 
@@ -159,6 +163,7 @@ def fit(
     *,
     scale: float = SCALE,
     starts: Sequence[Mapping[str, float]] = (),
+    rejected: float = 0.0,
 ) -> RobustFit:
     """Parameters that make residuals small, outliers aside, and how well they are known.
 
@@ -174,6 +179,9 @@ def fit(
     starts
         Further starting points, by name; those not named start where their `Parameter` says. The
         best end wins.
+    rejected
+        Share of points up to which those more than 5 standard deviations off are left out altogether.
+        Where there are more of them it is the model that is off.
 
     Returns
     -------
@@ -181,14 +189,15 @@ def fit(
         Its covariance is the sandwich estimate of M-estimators, ``H^-1 (sum psi_i^2 x_i x_i') H^-1``
         with ``psi_i`` over ``1 - leverage`` (HC3; MacKinnon and White 1985). Directions that the
         points leave open get the variance of a uniform distribution over the bounds.
-
     """
     space = _Space(parameters=tuple(parameters))
     # an end of a range has no way to go for the first step
     inside = 1e-9 * (space.most - space.least)
 
+    kept: slice | NDArray[np.bool_] = slice(None)
+
     def at(position: Array) -> Array:
-        return np.asarray(residuals(space.values(position)), dtype=np.float64)
+        return np.asarray(residuals(space.values(position)), dtype=np.float64)[kept]
 
     def search(position: Array, outlying: float) -> OptimizeResult:
         return least_squares(
@@ -206,9 +215,13 @@ def fit(
     ]
     best = min((search(x, scale) for x in first), key=lambda result: float(result.cost))
     # outliers are slow ones: the less they weigh, the less they shift what the others say
-    spread = float(MAD_TO_DEVIATION * np.median(np.abs(best.fun)))
+    spread = max(float(MAD_TO_DEVIATION * np.median(np.abs(best.fun))), LEAST_SCALE * scale)
     if spread < scale:
-        scale = max(spread, LEAST_SCALE * scale)
+        scale = spread
+        best = search(best.x, scale)
+    near = np.abs(best.fun) <= FAR * spread
+    if 0.0 < 1 - np.mean(near) <= rejected:
+        kept = near
         best = search(best.x, scale)
     return RobustFit(
         parameters=space.parameters,
@@ -352,6 +365,9 @@ def _covariance(jacobian: Array, residual: Array, scale: float, width: Array) ->
     psi = residual / np.sqrt(bent) / np.maximum(1 - leverage, 0.1)
     scores = rows * (psi * bent**0.75)[:, None]
     covariance = inverse @ (scores.T @ scores) @ inverse
+    # few points tell their own spread poorly: the variance of a t distribution
+    freedom = len(residual) - len(width)
+    covariance *= freedom / (freedom - 2) if freedom > 3 else 3.0
     # a uniform distribution over the bounds is the least that can be said
     open_ended = vectors[:, ~known]
     covariance += open_ended @ open_ended.T / 12

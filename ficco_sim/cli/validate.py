@@ -13,6 +13,7 @@ from ficco_sim.errors import ScenarioError
 if TYPE_CHECKING:
     from ficco_sim.machine import Machine
     from ficco_sim.validation import Refit
+    from ficco_sim.workload import Workload
 
 
 def validate(
@@ -39,6 +40,10 @@ def validate(
             consume_multiple=True,
         ),
     ] = (),
+    direction: Annotated[
+        str | None,
+        Parameter(help="With --calibrate-from: which copies stand for those between gpus."),
+    ] = None,
     worst: Annotated[int, Parameter(help="How many of the largest errors to list.")] = 10,
     json: JsonOption = None,
     csv: Annotated[
@@ -77,7 +82,7 @@ def validate(
     chosen = choose_plans(records, emulates=map_, engine=engine, submission=submission)
     with Progress() as progress:
         if calibrate_from:
-            refit = _refit_from(calibrate_from, place)
+            refit = _refit_from(calibrate_from, machine, direction)
             found = leave_one_out(chosen, refit, costs=costs, num_worst=worst, progress=progress)
         else:
             found = run(chosen, place, costs=costs, num_worst=worst, progress=progress)
@@ -97,7 +102,15 @@ def validate(
     say(out, [f"wrote {target}" for target in (json, csv, plot) if target is not None])
 
 
-def _refit_from(files: tuple[Path, ...], machine: "Machine") -> "Refit":
+def _refit_from(files: tuple[Path, ...], machine: str, direction: str | None) -> "Refit":
     """Fits of the machine's profile to these files, each without one workload."""
-    names = ", ".join(map(str, files))
-    raise ScenarioError(f"--calibrate-from {names}: no fit of {machine.name} from files yet")
+    from ficco_sim.calibrate import calibrated_machine, read_inputs, without_workload
+    from ficco_sim.machine import load_machine_file
+
+    file, gpu = load_machine_file(machine)
+    inputs = read_inputs(files)
+
+    def refit(workload: "Workload") -> "Machine":
+        return calibrated_machine(file, gpu, without_workload(inputs, workload), direction=direction)
+
+    return refit

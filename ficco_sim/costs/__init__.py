@@ -116,7 +116,7 @@ class CostModel:
         passes = 3 if accumulate else 2  # an addition reads its target too
         return model.startup_s, passes * num_bytes / model.bytes_per_s
 
-    def copy(self, engine: str, *, row_bytes: int, strided: bool) -> CopyCost:
+    def copy(self, engine: str, *, row_bytes: int, strided: bool, gap_bytes: int = 0) -> CopyCost:
         """A copy between gpus on an engine.
 
         Parameters
@@ -127,6 +127,8 @@ class CostModel:
             Bytes of each contiguous row; matters for strided copies by DMA.
         strided
             Whether rows are apart in memory (a 2d copy).
+        gap_bytes
+            Bytes between two rows, at the end where they are further apart.
         """
         if engine == "core":
             core = self.profile.core_copy
@@ -139,7 +141,8 @@ class CostModel:
             return CopyCost(0.0, 0.0, float("inf"), emulated)
         rate = dma.engine_bytes_per_s
         if strided and not emulated:
-            rate *= row_bytes / (row_bytes + dma.row_overhead_bytes)
+            lost_bytes = dma.row_overhead_bytes + dma.gap_share * gap_bytes
+            rate *= row_bytes / (row_bytes + lost_bytes)
         return CopyCost(dma.setup_s, dma.completion_s, rate, emulated)
 
 

@@ -147,7 +147,7 @@ class _Run:
         self.submitted_s = self._submission_times()
         self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
-        self._copy_known: dict[tuple[str, int, bool], CopyCost] = {}
+        self._copy_known: dict[tuple[str, int, int], CopyCost] = {}
         self._gemm_known: dict[Any, tuple[GemmCost, float, float]] = {}
 
     def run(self) -> Trace:
@@ -212,15 +212,15 @@ class _Run:
         self.start_s[i] = env.now
         element_bytes = self.element_bytes[src.gpu, src.buffer]
         num_rows, num_cols = src.shape
-        strided = num_rows > 1 and (
-            num_cols < self.buffer_cols[src.gpu, src.buffer]
-            or num_cols < self.buffer_cols[dst.gpu, dst.buffer]
-        )
-        kind = (task.queue.engine, num_cols * element_bytes, strided)
+        pitch = max(self.buffer_cols[src.gpu, src.buffer], self.buffer_cols[dst.gpu, dst.buffer])
+        gap_bytes = (pitch - num_cols) * element_bytes if num_rows > 1 else 0
+        kind = (task.queue.engine, num_cols * element_bytes, gap_bytes)
         cost = self._copy_known.get(kind)
         if cost is None:
             engine, row_bytes, _ = kind
-            cost = self.costs.copy(engine, row_bytes=row_bytes, strided=strided)
+            cost = self.costs.copy(
+                engine, row_bytes=row_bytes, strided=gap_bytes > 0, gap_bytes=gap_bytes
+            )
             self._copy_known[kind] = cost
         self.emulated = self.emulated or cost.emulated
         route = self.routes(src.gpu, dst.gpu)

@@ -21,6 +21,7 @@ def summary(
 ) -> None:
     """Say what records of plans show: winners, gains, losses and how repeatable they are."""
     from ficco_sim.io import to_plain, write_text
+    from ficco_sim.measured_plans import trace_of_measurement
     from ficco_sim.records import merge_records, read_records
     from ficco_sim.units import format_seconds
     from hw_validate.summary import (
@@ -29,7 +30,6 @@ def summary(
         plan_table,
         repeat_rows,
         straight_rows,
-        trace_of_measurement,
     )
 
     merged = merge_records([(path, read_records(path)) for path in records])

@@ -49,7 +49,7 @@ class Case:
         A guess of how long one run takes.
     needs
         Elements that it takes of each slot.
-    flops, peak_flops_per_s
+    flops, peak_flops_per_s, nbytes, peak_bytes_per_s
         Work of one sample and the rate that it cannot exceed.
     unusable
         Why it cannot run; nothing is built then.
@@ -62,6 +62,8 @@ class Case:
     needs: Mapping[Slot, int] = field(default_factory=dict)
     flops: int = 0
     peak_flops_per_s: float | None = None
+    nbytes: int = 0
+    peak_bytes_per_s: float | None = None
     labels: tuple[str, ...] = ()
     unusable: tuple[str, ...] = ()
 
@@ -82,6 +84,8 @@ class Case:
             series=built.series,
             flops=self.flops,
             peak_flops_per_s=self.peak_flops_per_s,
+            nbytes=self.nbytes,
+            peak_bytes_per_s=self.peak_bytes_per_s,
             labels=self.labels,
             evidence=built.evidence,
             warnings=built.warnings,

@@ -183,15 +183,16 @@ def copy_cases(setup: Setup) -> Named:
     named: Named = []
     for direction in setup.all_directions:
         cases = [
-            _several(_dma(direction, Rows.contiguous(nbytes), 1), 1, 1) for nbytes in sizes.copy_bytes
+            _several(_dma(direction, Rows.contiguous(nbytes), 1), 1, 1, setup)
+            for nbytes in sizes.copy_bytes
         ]
         if len(parse_direction(direction)) == 1:
             cases += [
-                _several(_dma(direction, rows, 1), 1, 1)
+                _several(_dma(direction, rows, 1), 1, 1, setup)
                 for rows in _strided(sizes.strided_bytes, sizes.row_bytes, sizes.pitch_rows)
             ]
             cases += [
-                _several(_dma(direction, Rows.contiguous(nbytes), count), count, streams)
+                _several(_dma(direction, Rows.contiguous(nbytes), count), count, streams, setup)
                 for nbytes, count, streams in itertools.product(
                     sizes.count_bytes, sizes.counts, sizes.streams
                 )
@@ -217,6 +218,7 @@ def core_cases(setup: Setup) -> Named:
                     ),
                     1,
                     1,
+                    setup,
                 )
                 for nbytes in setup.sizes.core_bytes
                 for blocks in setup.sizes.blocks
@@ -254,7 +256,7 @@ def _strided(sizes: Sequence[int], row_bytes: Sequence[int], pitch_rows: int) ->
     ]
 
 
-def _several(copies: Copies, count: int, streams: int) -> Case:
+def _several(copies: Copies, count: int, streams: int, setup: Setup) -> Case:
     """Copies round robin over streams; a sample is the time of all."""
     flows = copies.flows
 
@@ -283,6 +285,9 @@ def _several(copies: Copies, count: int, streams: int) -> Case:
         build=build,
         estimate_s=count * copies.one_s,
         needs=copies.needs,
+        # between places nothing is faster than the memory at an end; within one, caches are
+        nbytes=0 if any(flow.family == "same" for flow in flows) else count * copies.rows.nbytes,
+        peak_bytes_per_s=setup.peaks.hbm_bytes_per_s,
         labels=copies.labels,
     )
 

@@ -7,7 +7,8 @@ from ficco_sim.errors import FileError
 from ficco_sim.readers.logs.fit import AlphaBeta, fit_alpha_beta, fit_line
 from ficco_sim.readers.logs.gemm_csv import is_gemm_csv, read_gemm_csv
 from ficco_sim.readers.logs.hipblaslt_bench import is_hipblaslt_bench, read_hipblaslt_bench
-from ficco_sim.readers.logs.nccl_tests import is_nccl_tests, read_nccl_tests
+from ficco_sim.readers.logs.nccl_table import is_nccl_tests
+from ficco_sim.readers.logs.nccl_tests import read_nccl_tests
 from ficco_sim.readers.logs.nvbandwidth import is_nvbandwidth, read_nvbandwidth
 from ficco_sim.readers.logs.torch_trace import is_torch_trace, read_torch_trace
 from ficco_sim.readers.logs.types import (
