@@ -416,15 +416,12 @@ class _Trust:
             known = model.measured_s(shape) is not None
             sizes = {} if known else {"m": shape.m, "n": shape.n, "k": shape.k}
             self._used.add(self._gemm, **sizes)
-        engines = {"dma": "copy", "core": "core_copy"}
-        copies = {
-            (
-                "local_copy" if span.kind == "local_copy" else engines[span.queue.engine],
-                span.nbytes,
-            ): None
-            for span in trace.spans
-            if span.kind != "gemm"
-        }
+        copies: dict[tuple[str, int], None] = {}
+        for span in trace.spans:
+            if span.kind == "local_copy":
+                copies["local_copy", span.nbytes] = None
+            elif span.kind == "transfer":
+                copies["copy" if span.queue.engine == "dma" else "core_copy", span.nbytes] = None
         for group, nbytes in copies:
             self._used.add(group, nbytes=nbytes)
 

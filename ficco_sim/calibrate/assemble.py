@@ -1,9 +1,9 @@
 """All groups that there is data for, put into a machine's profile; the rest keeps its defaults."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ficco_sim.calibrate.contention import fit_contention
 from ficco_sim.calibrate.copies import copy_times, fit_copies
@@ -17,9 +17,14 @@ from ficco_sim.costs.gemm import GemmModel
 from ficco_sim.errors import ScenarioError
 from ficco_sim.profile import Fit, GpuFile, MeasuredGemm, Profile
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 __all__ = ["Calibration", "Group", "calibrate"]
 
 PEERS = re.compile(r"dev\d+>dev\d+")
+V = TypeVar("V", bound="DataclassInstance")
+DIGITS = 5
 NO_DIRECTION = "no copies between devices; --direction says which others stand for them"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
 Progress = Callable[[int, int, str], None]
@@ -76,6 +81,7 @@ def calibrate(
     latency_s: float = 0.0,
     reach: float = CORRECTION_REACH,
     table: bool = True,
+    keep: Collection[str] = (),
     held_out: bool = True,
     progress: Progress | None = None,
 ) -> Calibration:
@@ -94,13 +100,18 @@ def calibrate(
         See `GemmProfile.correction_reach`; 0 leaves the formula alone.
     table
         Put measured shapes into the profile.
+    keep
+        Groups that keep their defaults whatever was measured.
 
     Raises
     ------
     ScenarioError
-        If the inputs have data for no group.
+        If the inputs have data for no group, or one to keep is unknown.
     """
     names = [*(f"gemm.{dtype}" for dtype in inputs.gemms), *_MAKERS]
+    for name in keep:
+        if name not in names:
+            raise ScenarioError(f"keep: {name!r} is unknown here; one of {', '.join(names)}")
     profile = gpu.profile
     groups: list[Group] = []
     bad: list[BadKernel] = []
@@ -110,13 +121,16 @@ def calibrate(
     for done, name in enumerate(names):
         if progress is not None:
             progress(done, len(names), name)
+        if name in keep:
+            groups.append(Group(name=name, fit=None, reason="asked for", parts={}))
+            continue
         found: GemmFit | Fitted[Any] | NotFitted
         dtype = name.removeprefix("gemm.")
         if name.startswith("gemm."):
             samples = inputs.gemms[dtype]
             found = fit_gemm(samples, profile.gemm, gpu.gpu, inputs.provenance, held_out=held_out)
             if isinstance(found, GemmFit):
-                rates = profile.gemm.rates | {dtype: found.rates}
+                rates = profile.gemm.rates | {dtype: _rounded(found.rates)}
                 profile = replace(profile, gemm=replace(profile.gemm, rates=rates))
                 bad += found.bad_kernels
                 rows += measured_table(samples)
@@ -126,13 +140,22 @@ def calibrate(
             )
             found = _MAKERS[name](given)
             if isinstance(found, Fitted):
-                profile = replace(profile, **{name: found.values})
+                profile = replace(profile, **{name: _rounded(found.values)})
         if isinstance(found, NotFitted):
             groups.append(Group(name=name, fit=None, reason=found.reason, parts={}))
             continue
-        groups.append(Group(name=name, fit=found.fit, parts=_parts(found)))
-        profile = replace(profile, fits=profile.fits | {name: found.fit})
-        sources |= _sources(name, dtype, found.fit)
+        fit = replace(
+            found.fit,
+            samples={
+                key: tuple(_round(value) for value in drawn) for key, drawn in found.fit.samples.items()
+            },
+        )
+        groups.append(Group(name=name, fit=fit, parts=_parts(found)))
+        profile = replace(profile, fits=profile.fits | {name: fit})
+        # what was said of single parameters of the group no longer holds
+        key = _source_key(name, dtype)
+        sources = {k: v for k, v in sources.items() if not k.startswith(f"{key}.")}
+        sources[key] = _source(fit)
     if not any(group.fit for group in groups):
         reasons = "; ".join(f"{g.name}: {g.reason}" for g in groups)
         raise ScenarioError(f"nothing to calibrate from: {reasons}")
@@ -227,14 +250,31 @@ def _parts(found: "GemmFit | Fitted[Any]") -> dict[str, Errors]:
     return found.parts
 
 
-def _sources(name: str, dtype: str, fit: Fit) -> dict[str, str]:
+def _source_key(name: str, dtype: str) -> str:
+    """The key of a group in a gpu's file."""
+    return f"profile.gemm.rates.{dtype}" if name.startswith("gemm.") else f"profile.{name}"
+
+
+def _source(fit: Fit) -> str:
     """Where the numbers of a group are from, for the gpu's file."""
-    key = f"profile.gemm.rates.{dtype}" if name.startswith("gemm.") else f"profile.{name}"
     files = ", ".join(source.file for source in fit.sources)
     where = f" on {fit.device}" if fit.device else ""
     how = "held-out" if fit.held_out else "fit"
-    return {
-        key: f"measured: fitted to {fit.num_points} points of {files}{where}, {fit.date}; "
-        f"{how} error mean {fit.mean_error:.1%}, median {fit.median_error:.1%}, "
-        f"p90 {fit.p90_error:.1%}"
+    return (
+        f"measured: fitted to {fit.num_points} points of {files}{where}, {fit.date}; {how} error mean "
+        f"{fit.mean_error:.1%}, median {fit.median_error:.1%}, p90 {fit.p90_error:.1%}"
+    )
+
+
+def _rounded(values: V) -> V:
+    """A group with its numbers to `DIGITS` digits: more are noise."""
+    changed = {
+        f.name: _round(value)
+        for f in fields(values)
+        if isinstance(value := getattr(values, f.name), float)
     }
+    return replace(values, **changed)
+
+
+def _round(value: float) -> float:
+    return float(f"{float(value):.{DIGITS}g}")

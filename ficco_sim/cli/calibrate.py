@@ -44,6 +44,9 @@ def calibrate(
         Parameter(help="Octaves over which measured shapes correct the formula for others; 0: not."),
     ] = 2.0,
     table: Annotated[bool, Parameter(help="Put measured shapes into the profile.")] = True,
+    keep: Annotated[
+        str, Parameter(help="Groups that keep their defaults whatever was measured, with commas.")
+    ] = "",
     json: JsonOption = None,
 ) -> None:
     """Fit a machine's cost models to measurements; what was not measured keeps its defaults."""
@@ -65,6 +68,7 @@ def calibrate(
             latency_s=file.topology.latency_s or 0.0,
             reach=reach,
             table=table,
+            keep=tuple(name.strip() for name in keep.split(",") if name.strip()),
             progress=progress,
         )
     written = write_calibration(found, file, out, gpu_out)
