@@ -82,9 +82,10 @@ def set_at(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
 
 
 def numbers_in(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Paths to all numbers of a document; of a list the first entry stands for all."""
+    """Paths to all numbers of a document but those of fits; of a list the first stands for all."""
     if isinstance(node, dict):
-        return [p for key, value in node.items() for p in numbers_in(value, (*path, key))]
+        parts = ((key, value) for key, value in node.items() if key != "fits")
+        return [p for key, value in parts for p in numbers_in(value, (*path, key))]
     if isinstance(node, list):
         return numbers_in(node[0], (*path, 0)) if node else []
     is_number = isinstance(node, (int, float)) and not isinstance(node, bool)

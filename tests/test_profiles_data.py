@@ -1,5 +1,7 @@
 """The data of gpus and machines: a source for every number, and public facts. Layer: data."""
 
+import gzip
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from ficco_sim import io
 from ficco_sim.costs import CostModel
 from ficco_sim.io import data_folder
 from ficco_sim.machine import Machine, load_machine, named_machines
+from ficco_sim.profile import GpuFile
 from ficco_sim.schedules import make_plan
 from ficco_sim.sim import simulate
 from ficco_sim.units import GIB, KIB, MIB
@@ -19,6 +22,7 @@ from ficco_sim.workload import DTYPE_BYTES, Workload
 FILES = sorted([*data_folder().glob("*.yaml"), *(data_folder() / "gpus").glob("*.yaml")])
 KINDS = ("measured: ", "stated: ", "derived: ", "estimated: ", "emulated: ")
 # these say what the machine is, they are no facts that could be right or wrong
+FITS = ("profile.fits.", "gpu.profile.fits.")  # each fit names its files itself
 DEFINITIONS = {"format_version", "num_gpus", "extents", "src", "dst", "width"}
 
 
@@ -59,7 +63,9 @@ def document(request) -> dict[str, Any]:
 def test_every_number_has_a_source(document: dict[str, Any]) -> None:
     numbers = [key for key, value in leaves(document).items() if is_numeric(value)]
     assert len(numbers) >= 4
-    facts = [key for key in numbers if key.rsplit(".", 1)[-1] not in DEFINITIONS]
+    facts = [
+        key for key in numbers if key.rsplit(".", 1)[-1] not in DEFINITIONS and not key.startswith(FITS)
+    ]
     assert [key for key in facts if not source_of(key, document["sources"])] == []
 
 
@@ -176,3 +182,29 @@ def test_a_row_overhead_slows_strided_copies_only() -> None:
     whole = machine.profile.copy.engine_bytes_per_s
     assert costs.copy("dma", row_bytes=1000, strided=True).bytes_per_s == pytest.approx(0.8 * whole)
     assert costs.copy("dma", row_bytes=1000, strided=False).bytes_per_s == whole
+
+
+@pytest.mark.parametrize("name", ["h200", "h200_pcie", "h200_self"])
+def test_h200_was_fitted_to_the_committed_runs(name: str) -> None:
+    """The digests in the fits are those of the records, so that neither changes without the other."""
+    runs = data_folder().parent / "hw_validate" / "runs" / "h200"
+    fits = io.load(data_folder() / "gpus" / f"{name}.yaml", GpuFile).profile.fits
+    assert {"gemm.bf16", "gemm.fp8", "local_copy", "launch", "contention"} <= set(fits)
+    for fit in fits.values():
+        for source in fit.sources:
+            content = gzip.decompress((runs / f"{source.file}").read_bytes())
+            assert hashlib.sha256(content).hexdigest() == source.sha256
+        assert fit.num_points > 10
+        assert fit.device == "NVIDIA H200"
+
+
+def test_held_out_errors_of_shipped_gemms() -> None:
+    """What README states; targets are 5 % for all shapes and 3 % for large ones on H200."""
+    stated = {
+        ("h200", "bf16"): 0.061, ("h200", "fp8"): 0.05, ("mi300x", "bf16"): 0.052,
+        ("mi300x", "fp8"): 0.052, ("a100", "fp16"): 0.06, ("mi210", "fp16"): 0.06,
+    }  # fmt: skip
+    for (gpu, dtype), most in stated.items():
+        fit = io.load(data_folder() / "gpus" / f"{gpu}.yaml", GpuFile).profile.fits[f"gemm.{dtype}"]
+        assert fit.held_out
+        assert 0.01 < fit.mean_error <= most

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "Group", "calibrate"]
 
-PEERS = re.compile(r"dev\d+>dev\d+")
+PEERS = re.compile(r"dev(\d+)>dev(?!\1$)\d+")
+WITHIN = re.compile(r"dev(\d+)>dev\1")
 V = TypeVar("V", bound="DataclassInstance")
 DIGITS = 5
 NO_DIRECTION = "no copies between devices; --direction says which others stand for them"
+REACH_KEY = "profile.gemm.correction_reach"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
 Progress = Callable[[int, int, str], None]
 
@@ -116,7 +118,9 @@ def calibrate(
     groups: list[Group] = []
     bad: list[BadKernel] = []
     rows: list[MeasuredGemm] = []
-    sources = dict(gpu.sources)
+    sources = {k: v for k, v in gpu.sources.items() if k != REACH_KEY}
+    if reach > 0:
+        sources[REACH_KEY] = f"derived: {reach:g} octaves, chosen for least held-out errors on H200"
     profile = replace(profile, gemm=replace(profile.gemm, measured=(), correction_reach=reach))
     for done, name in enumerate(names):
         if progress is not None:
@@ -200,6 +204,8 @@ def _copies(given: _Given) -> "Fitted[Any] | NotFitted":
     timed = [t for log in given.inputs.logs.values() for t in copy_times(log.copies())]
     if given.chosen is None and not timed:
         return NotFitted(reason=NO_DIRECTION)
+    if WITHIN.fullmatch(given.chosen or ""):
+        return NotFitted(reason=f"{given.chosen}: a kernel copies within a device, no copy engine")
     return fit_copies(
         given.inputs.measurements,
         given.chosen or "",

@@ -12,6 +12,7 @@ from ficco_sim.calibrate.robust import (
     NotFitted,
     Parameter,
     Provenance,
+    RobustFit,
     draws,
     errors_of,
     fit,
@@ -23,7 +24,9 @@ from ficco_sim.profile import Fit, GemmProfile, GemmRates, Gpu, MeasuredGemm
 
 __all__ = ["BadKernel", "GemmFit", "GemmSample", "fit_gemm", "large", "measured_table"]
 
-LEAST_POINTS = 20
+LEAST_POINTS = 8
+MANY_POINTS = 100
+PRIOR = 0.04  # residual of a rate that is twice or half its start, or a quarter of its range off
 LARGE = 1024  # of min(m, n) and k: shapes that fill a gpu
 SEEDS = (0, 1, 2)
 
@@ -96,7 +99,8 @@ def fit_gemm(
     profile
         Its tiles, splits, and the rates to start from.
     held_out
-        Also fit to random halves (three seeds) and take errors on the other halves.
+        Also fit to random halves (of few shapes: to four fifths; three seeds) and take errors on what
+        was left out.
 
     Returns
     -------
@@ -109,7 +113,7 @@ def fit_gemm(
     dtype = points[0].dtype
     assert all(p.dtype == dtype for p in points)
     problem = _Problem(profile, gpu, profile.rates.get(dtype) or next(iter(profile.rates.values())))
-    found = fit(lambda values: problem.residuals(values, points), problem.parameters)
+    found = problem.fit(points)
     rates = problem.rates(found.values)
     if held_out:
         errors, large_errors = _held_out(problem, points, profile, gpu)
@@ -173,33 +177,34 @@ def _distinct(samples: Sequence[GemmSample]) -> list[GemmSample]:
     return [replace(s, time_s=statistics.median(times)) for s, times in by_shape.items()]
 
 
+RATES = (  # with bounds; the rates of memory are in HBM bandwidths
+    ("flops_per_s_per_unit", 1e10, 1e14),
+    ("startup_s", 0.0, 20e-6),
+    ("input_bytes_per_s", 0.05, 0.98),
+    ("output_bytes_per_s", 0.05, 0.98),
+    ("feed_bytes_per_s", 1e12, 1e15),
+    ("wave_rounding", 0.0, 1.0),
+    ("edge_elements", 0.0, 200.0),
+    ("wave_s", 0.0, 10e-6),
+    ("stream_overlap", 0.0, 1.0),
+    ("split_s", 0.0, 50e-6),
+)
+OF_HBM = ("input_bytes_per_s", "output_bytes_per_s")
+
+
 class _Problem:
     """The formula with free rates."""
 
     def __init__(self, profile: GemmProfile, gpu: Gpu, start: GemmRates) -> None:
         self.grid = TileGrid(profile)
         self.units = gpu.num_compute_units
-        hbm = gpu.hbm_bytes_per_s
-        self.parameters = tuple(
-            Parameter(
-                name=name, start=min(max(getattr(start, name), least), most), least=least, most=most
-            )
-            for name, least, most in (
-                ("startup_s", 0.0, 20e-6),
-                ("flops_per_s_per_unit", 1e10, 1e14),
-                ("edge_elements", 0.0, 200.0),
-                ("feed_bytes_per_s", 1e12, 1e15),
-                ("wave_s", 0.0, 10e-6),
-                ("wave_rounding", 0.0, 1.0),
-                ("input_bytes_per_s", 0.05 * hbm, 4 * hbm),  # operands may lie in a cache
-                ("output_bytes_per_s", 0.05 * hbm, 4 * hbm),
-                ("stream_overlap", 0.0, 1.0),
-                ("split_s", 0.0, 50e-6),
-            )
+        self._start = start
+        self._parameters = tuple(
+            _parameter(name, least, most, start, gpu) for name, least, most in RATES
         )
 
     def rates(self, values: Mapping[str, float]) -> GemmRates:
-        return GemmRates(**values)
+        return replace(self._start, **values)
 
     def predict(self, rates: GemmRates, points: Sequence[GemmSample]) -> list[float]:
         columns = self.grid.columns([p.shape for p in points])
@@ -209,12 +214,31 @@ class _Problem:
     def residuals(
         self, values: Mapping[str, float], points: Sequence[GemmSample]
     ) -> NDArray[np.float64]:
+        """Of the points, and of the rates themselves: what few points leave open stays as it was."""
         predicted = np.array(self.predict(self.rates(values), points))
-        return np.asarray(np.log(predicted / np.array([p.time_s for p in points])))
+        of_points = np.log(predicted / np.array([p.time_s for p in points]))
+        of_rates = [_distance(p, values[p.name]) for p in self._parameters]
+        return np.concatenate([of_points, PRIOR * np.array(of_rates)])
 
     def fitted(self, points: Sequence[GemmSample]) -> GemmRates:
-        found = fit(lambda values: self.residuals(values, points), self.parameters)
-        return self.rates(found.values)
+        return self.rates(self.fit(points).values)
+
+    def fit(self, points: Sequence[GemmSample]) -> RobustFit:
+        return fit(lambda values: self.residuals(values, points), self._parameters)
+
+
+def _distance(parameter: Parameter, value: float) -> float:
+    """How far a value is from where the fit starts: octaves, or quarters of the range."""
+    if parameter.least > 0:
+        return float(np.log2(value / parameter.start))
+    return 4 * (value - parameter.start) / parameter.most
+
+
+def _parameter(name: str, least: float, most: float, start: GemmRates, gpu: Gpu) -> Parameter:
+    if name in OF_HBM:
+        least, most = least * gpu.hbm_bytes_per_s, most * gpu.hbm_bytes_per_s
+    value = min(max(getattr(start, name), least), most)
+    return Parameter(name=name, start=value, least=least, most=most)
 
 
 def _held_out(
@@ -222,7 +246,8 @@ def _held_out(
 ) -> tuple[Errors, Errors | None]:
     """Errors of all shapes and of large ones, each half predicted by a fit to the other.
 
-    Where the profile lets measured shapes correct the formula, those of the other half do.
+    A fifth at a time where there are few. Where the profile lets measured shapes correct the formula,
+    those that were not left out do.
     """
     told: dict[GemmSample, list[float]] = {}
     dtype = points[0].dtype
@@ -238,7 +263,10 @@ def _held_out(
         told.setdefault(point, []).append(predicted)
         return predicted
 
-    errors = held_out_errors(points, model, predict, lambda point: point.time_s, folds=2, seeds=SEEDS)
+    folds = 2 if len(points) >= MANY_POINTS else 5
+    errors = held_out_errors(
+        points, model, predict, lambda point: point.time_s, folds=folds, seeds=SEEDS
+    )
     large_ones = [(p, point) for point, all_p in told.items() if large(point) for p in all_p]
     if not large_ones:
         return errors, None
