@@ -35,9 +35,12 @@ PORT = {"bandwidth_bytes_per_s": 450e9, "usable_bytes_per_s": 394e9, "latency_s"
 def machine_of(
     family: str, num_gpus: int, gpu: str = "mi300x", *, hardware_routing: bool = False, **topology: Any
 ) -> Machine:
-    """A machine of a family with as many gpus as wanted; links as on MI300X, ports as on H200."""
+    """A machine of a family with as many gpus as wanted; links as on MI300X, ports as on H200.
+
+    Its GEMMs cost what the formula says, and nothing is known of how it was fitted.
+    """
     given = (PORT if family == "switch" else LINK) | topology
-    return build_machine(
+    machine = build_machine(
         MachineFile(
             format_version=1,
             name=f"{family}-{num_gpus}-{gpu}",
@@ -49,6 +52,14 @@ def machine_of(
         ),
         "test",
     )
+    return by_formula(machine)
+
+
+def by_formula(machine: Machine) -> Machine:
+    """The machine without measured shapes and fits: its GEMMs cost what the formula says."""
+    profile = dataclasses.replace(machine.profile, fits={})
+    plain = dataclasses.replace(machine, profile=profile)
+    return with_profile(plain, gemm={"measured": (), "correction_reach": 0.0})
 
 
 def with_profile(machine: Machine, **parts: dict[str, Any]) -> Machine:

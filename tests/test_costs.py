@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sim_strategies import (
+    by_formula,
     cases,
     gemm,
     hand_plan,
@@ -28,7 +29,7 @@ from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import simulate
 from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, Workload, aligned
 
-MACHINES = {name: load_machine(name) for name in ("mi300x_8", "h100_8", "h200_8")}
+MACHINES = {name: by_formula(load_machine(name)) for name in ("mi300x_8", "h100_8", "h200_8")}
 GEMM_MODELS = {name: CostModel(machine).gemm_model for name, machine in MACHINES.items()}
 CLOSE = 1e-12  # rounding
 
@@ -370,7 +371,9 @@ def _rows(gpu: int, rows: tuple[int, int]) -> Region:
 
 
 def test_a_local_copy_reads_and_writes() -> None:
-    startup_s, body_s = CostModel(MACHINES["h200_8"]).local_copy_s(10**9)
+    local = {"startup_s": 2e-6, "bytes_per_s": 3.2e12}
+    machine = with_profile(MACHINES["h200_8"], local_copy=local)
+    startup_s, body_s = CostModel(machine).local_copy_s(10**9)
     assert startup_s == 2e-6
     assert body_s == pytest.approx(2e9 / 3.2e12)
 
@@ -380,7 +383,7 @@ def test_a_local_copy_reads_and_writes() -> None:
 
 @pytest.mark.parametrize(("name", "submit_s"), [("h200_8", 40e-6), ("mi300x_8", 11e-6)])
 def test_eager_submission_binds_a_plan_of_many_tasks(name: str, submit_s: float) -> None:
-    machine = MACHINES[name]
+    machine = with_profile(MACHINES[name], launch={"eager_submit_s": submit_s})
     plan = make_plan("hetero-unfused-1d", LLAMA, 8, {"num_chunks": 8})
     tasks_per_gpu = len(plan.tasks) // 8
     assert tasks_per_gpu == 1 + 2 * 7 * 8

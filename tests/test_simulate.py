@@ -365,7 +365,7 @@ def test_kernels_share_the_memory_bandwidth() -> None:
 
 def test_transfers_take_memory_bandwidth_from_kernels() -> None:
     """2.4 of 4.8 TB/s go to a transfer for 1 ms: 0.75 ms of a copy of 3.2 TB/s are done by then."""
-    machine = quiet_mesh(2, 2400 * GB_PER_S)
+    machine = quiet_mesh(2, 2400 * GB_PER_S, local_copy={"bytes_per_s": 3.2e12})
     trace = run(machine, local_copy("c", 0, int(1.6e9)), transfer("t", 1, 0, int(2.4e9)))
     assert ends(trace) == pytest.approx({"t": 1 * MS, "c": 1.25 * MS})
     assert trace.spans[0].lost_s == pytest.approx(0.25 * MS)

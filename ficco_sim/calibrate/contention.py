@@ -27,6 +27,7 @@ from ficco_sim.records import Measurement
 
 __all__ = ["Beside", "beside", "fit_contention"]
 
+CORE_OVER_DMA = 2.0  # estimated, as in the shipped profiles
 LEAST_POINTS = 3
 LEAST_COVERED = 0.9  # of the GEMMs' time in which copies must be on their way
 MAX_SLOPE = 20.0
@@ -133,7 +134,8 @@ def fit_contention(
     measurements
         Of kind ``contention``; others are left out.
     defaults
-        For slopes that no traffic was measured for.
+        For slopes that no traffic was measured for; those of copy kernels are then at least twice those
+        of engines, since their data passes the caches too.
     model, core_units
         For copy kernels: GEMMs alone, and the compute units that copy kernels take in the machine;
         without them, and for other numbers of blocks, copy kernels are left out.
@@ -174,6 +176,9 @@ def fit_contention(
         name: found.values.get(name, getattr(defaults, name))
         for name in ("dma_in", "dma_out", "core_in", "core_out")
     }
+    for way in ("in", "out"):
+        if f"core_{way}" not in found.values:
+            slopes[f"core_{way}"] = max(slopes[f"core_{way}"], CORE_OVER_DMA * slopes[f"dma_{way}"])
     return Fitted(values=ContentionProfile(**slopes), fit=group, parts=parts)
 
 

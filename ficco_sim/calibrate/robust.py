@@ -44,7 +44,7 @@ FAR = 5.0
 MAD_TO_DEVIATION = 1.4826  # of a normal distribution: median absolute deviation to standard deviation
 OUTLIERS = 0.2
 """Share of points that may be outliers where timings are few and the model is good."""
-NUM_DRAWS = 16
+NUM_DRAWS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
