@@ -19,6 +19,7 @@ app = App(
     "every schedule takes, and how far a simulation is off.",
     help_format="markdown",
     version="0.1.0",
+    suppress_keyboard_interrupt=False,
 )
 for verb in (doctor, microbench, run, summary, compare):
     app.command(verb)

@@ -67,7 +67,7 @@ def require_torch() -> None:
     """
     try:
         import torch  # noqa: F401
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # libraries of its own that do not load
         raise HardwareError(
             f"torch is not installed or does not load ({error}); install it: pip install 'ficco[hw]'"
         ) from error

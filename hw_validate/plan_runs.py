@@ -5,6 +5,7 @@ against; each is verified in the very form in which it is timed.
 """
 
 import contextlib
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -187,6 +188,7 @@ class _PlanRun:
             "emulates": where.name,
             "submission": choice.submission,
             "core_blocks": settings.core_blocks if choice.knobs.get("engine") == "core" else None,
+            **_tokens(workload),
         }
 
     @property
@@ -207,6 +209,13 @@ class _PlanRun:
             for task in self.plan.tasks
             if isinstance(task, Transfer) and task.queue.gpu in self.placement.computing
         )
+
+
+def _tokens(workload: Workload) -> dict[str, Scalar]:
+    """What tells all-to-alls of one name and size apart: a digest of who sends how much to whom."""
+    if workload.tokens is None:
+        return {}
+    return {"tokens": hashlib.sha256(repr(workload.tokens).encode()).hexdigest()[:12]}
 
 
 KNOBS = ("num_chunks", "compute_queues", "copy_queues", "engine", "gather")

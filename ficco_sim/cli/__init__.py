@@ -13,6 +13,7 @@ app = App(
     "much and why.",
     help_format="markdown",
     version="0.1.0",
+    suppress_keyboard_interrupt=False,
 )
 for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost, collective.collective):
     app.command(verb)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ficco_sim.command import DtypeOption, JsonOption, console, write_json
+from ficco_sim.command import DtypeOption, JsonOption, console, say, write_json
 from ficco_sim.errors import ScenarioError
 from hw_validate.commands.measuring import Measuring, numbers, plain, words
 
@@ -111,8 +111,13 @@ def run(
 
         peaks |= peaks_of(torch.cuda.get_device_name(devices[0])).flops_per_s
     measurements = measuring.measure(groups, backend, devices, "randn", json)
-    if not write_json({"measurements": plain(measurements)}, json):
-        console(TABLE_WIDTH).print(plan_table(plan_rows(measurements)))
+    if write_json({"measurements": plain(measurements)}, json):
+        return
+    rows = plan_rows(measurements)
+    if rows:
+        console(TABLE_WIDTH).print(plan_table(rows))
+    else:
+        say(console(), ["no usable serial plan to compare with: leave serial in --schedule"])
 
 
 def _workloads(names: list[str] | None, shapes: list[str] | None, dtype: str) -> "list[Workload]":
