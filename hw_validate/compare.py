@@ -2,12 +2,13 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.trace import Span, Trace
+from ficco_sim.trace_parts import PARTS, PartName, parts_of
 from ficco_sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ __all__ = [
     "parts_table",
     "tasks_table",
 ]
-
-PartName: TypeAlias = Literal["gemm", "local_copy", "transfer", "waiting"]
-# where several tasks run at once on a gpu, the time counts for the first of these
-PARTS: tuple[PartName, ...] = get_args(PartName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +158,10 @@ def compare_traces(simulated: Trace, measured: Trace) -> Comparison:
         )
     common = {span.task_id for _, span in pairs}
     gpus = {span.queue.gpu for _, span in pairs}
-    measured_parts = _parts(measured.spans, gpus)
-    simulated_parts = _parts(simulated.spans, gpus)
+    measured_parts, simulated_parts = (
+        parts_of([span for span in trace.spans if span.queue.gpu in gpus])
+        for trace in (measured, simulated)
+    )
     measured_s, simulated_s = _makespan_s(measured.spans, gpus), _makespan_s(simulated.spans, gpus)
     rows = tuple(_row(model, span) for model, span in pairs)
     return Comparison(
@@ -249,27 +248,6 @@ def _only(spans: Iterable[Span], common: set[str]) -> tuple[Only, ...]:
 
 def _makespan_s(spans: Iterable[Span], gpus: set[int]) -> float:
     return max(span.end_s for span in spans if span.queue.gpu in gpus)
-
-
-def _parts(spans: Sequence[Span], gpus: set[int]) -> dict[PartName, float]:
-    """Seconds of each part on the gpu that ends last, from 0 to its end."""
-    last = max((s for s in spans if s.queue.gpu in gpus), key=lambda s: (s.end_s, -s.queue.gpu))
-    here = [span for span in spans if span.queue.gpu == last.queue.gpu]
-    # starts and ends in the order of time, each changing how many tasks of a kind run
-    edges = sorted(
-        (max(at, 0.0), change, span.kind)
-        for span in here
-        for at, change in ((span.start_s, 1), (span.end_s, -1))
-    )
-    running: Counter[str] = Counter()
-    parts: dict[PartName, float] = dict.fromkeys(PARTS, 0.0)
-    before = 0.0
-    for at, change, kind in edges:
-        now: PartName = next((name for name in PARTS if running[name] > 0), "waiting")
-        parts[now] += at - before
-        before = at
-        running[kind] += change
-    return parts
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:

@@ -4,7 +4,6 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 from ficco_sim.costs import CostModel
 from ficco_sim.measured_plans import computing_gpus, measured_spans, part_of_plan, plan_of
@@ -13,12 +12,9 @@ from ficco_sim.records import Measurement
 from ficco_sim.schedules import FICCO
 from ficco_sim.sim import simulate
 from ficco_sim.trace import Span
+from ficco_sim.trace_parts import PARTS, PartName, parts_of
 
-__all__ = ["PARTS", "KindRow", "PartName", "PartRow", "PlanRow", "plan_row"]
-
-PartName: TypeAlias = Literal["gemm", "local_copy", "transfer", "waiting"]
-# where several tasks run at once on a gpu, the time counts for the first of these
-PARTS: tuple[PartName, ...] = get_args(PartName)
+__all__ = ["KindRow", "PartRow", "PlanRow", "plan_row"]
 
 KINDS = ("gemm", "local_copy", "transfer")
 
@@ -184,8 +180,8 @@ def _makespan_s(spans: Iterable[Span]) -> float:
 def _part_rows(
     runs: Sequence[Sequence[Span]], simulated: Sequence[Span], measured_s: float
 ) -> tuple[PartRow, ...]:
-    shares = [{name: s / _makespan_s(run) for name, s in _cut(run).items()} for run in runs]
-    model = _cut(simulated)
+    shares = [{name: s / _makespan_s(run) for name, s in parts_of(run).items()} for run in runs]
+    model = parts_of(simulated)
     rows = []
     for name in PARTS:
         share = statistics.fmean(found[name] for found in shares)
@@ -199,27 +195,6 @@ def _part_rows(
             )
         )
     return tuple(rows)
-
-
-def _cut(spans: Sequence[Span]) -> dict[PartName, float]:
-    """Seconds of each part on the gpu that ends last, from 0 to its end."""
-    last = max(spans, key=lambda span: (span.end_s, -span.queue.gpu)).queue.gpu
-    # starts and ends in the order of time, each changing how many tasks of a kind run
-    edges = sorted(
-        (max(at, 0.0), change, span.kind)
-        for span in spans
-        if span.queue.gpu == last
-        for at, change in ((span.start_s, 1), (span.end_s, -1))
-    )
-    running: Counter[str] = Counter()
-    parts: dict[PartName, float] = dict.fromkeys(PARTS, 0.0)
-    before = 0.0
-    for at, change, kind in edges:
-        now: PartName = next((name for name in PARTS if running[name] > 0), "waiting")
-        parts[now] += at - before
-        before = at
-        running[kind] += change
-    return parts
 
 
 def _kind_rows(measured: Sequence[Span], simulated: Sequence[Span]) -> tuple[KindRow, ...]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ficco_sim.validation.rows import PARTS, PlanRow
+from ficco_sim.trace_parts import PARTS
+from ficco_sim.validation.rows import PlanRow
 
 __all__ = [
     "ScheduleRow",
