@@ -1,17 +1,20 @@
 """From measurements to a machine's profile: what was measured, fits, and how far to trust them."""
 
 from ficco_sim.calibrate.assemble import Calibration, Group, calibrate
-from ficco_sim.calibrate.inputs import Inputs, read_inputs
+from ficco_sim.calibrate.inputs import Inputs, Start, read_inputs, read_start
 from ficco_sim.calibrate.leave_out import calibrated_machine, without_workload
-from ficco_sim.calibrate.write import write_calibration
+from ficco_sim.calibrate.write import check_calibration_targets, write_calibration
 
 __all__ = [
     "Calibration",
     "Group",
     "Inputs",
+    "Start",
     "calibrate",
     "calibrated_machine",
+    "check_calibration_targets",
     "read_inputs",
+    "read_start",
     "without_workload",
     "write_calibration",
 ]

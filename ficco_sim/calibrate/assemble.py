@@ -27,8 +27,10 @@ WITHIN = re.compile(r"dev(\d+)>dev\1")
 V = TypeVar("V", bound="DataclassInstance")
 DIGITS = 5
 NO_DIRECTION = "no copies between devices; --direction says which others stand for them"
+ONLY_RATES = "{} copies in logs tell a rate but no size and time, which set-up and rate are fitted to"
 REACH_KEY = "profile.gemm.correction_reach"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
+REACH_SOURCE = f"derived: {CORRECTION_REACH:g} octaves, chosen for least held-out errors on H200"
 Progress = Callable[[int, int, str], None]
 
 
@@ -61,9 +63,9 @@ class Calibration:
     Parameters
     ----------
     gpu
-        Its file; ``measured_file`` is left to whoever writes the table.
+        Its file; measured shapes are left to whoever writes the table.
     table
-        Measured shapes.
+        Measured shapes, those of the machine before for types that were not fitted.
     bad_kernels
         Shapes for which the library is slow, slowest first.
     """
@@ -92,16 +94,17 @@ def calibrate(
     Parameters
     ----------
     gpu
-        Data sheet, starting values, and what is kept where nothing was measured.
+        Data sheet, starting values, and what is kept where nothing was measured, with the shapes of
+        its table; see `read_start`.
     direction
         Which copies stand for those between gpus: ``dev1>dev0``, ``host>dev0``. By default those
         between devices if there are any.
     latency_s
-        Of the machine's links, which a measured copy includes.
+        From a gpu to another, which a measured copy includes.
     reach
         See `GemmProfile.correction_reach`; 0 leaves the formula alone.
     table
-        Put measured shapes into the profile.
+        Put measured shapes into the profile; without them nothing corrects the formula either.
     keep
         Groups that keep their defaults whatever was measured.
 
@@ -110,18 +113,19 @@ def calibrate(
     ScenarioError
         If the inputs have data for no group, or one to keep is unknown.
     """
-    names = [*(f"gemm.{dtype}" for dtype in inputs.gemms), *_MAKERS]
+    profile = gpu.profile
+    dtypes = dict.fromkeys([*inputs.gemms, *profile.gemm.rates])
+    names = [*(f"gemm.{dtype}" for dtype in dtypes), *_MAKERS]
     for name in keep:
         if name not in names:
             raise ScenarioError(f"keep: {name!r} is unknown here; one of {', '.join(names)}")
-    profile = gpu.profile
     groups: list[Group] = []
     bad: list[BadKernel] = []
-    rows: list[MeasuredGemm] = []
-    sources = {k: v for k, v in gpu.sources.items() if k != REACH_KEY}
-    if reach > 0:
-        sources[REACH_KEY] = f"derived: {reach:g} octaves, chosen for least held-out errors on H200"
-    profile = replace(profile, gemm=replace(profile.gemm, measured=(), correction_reach=reach))
+    rows: dict[str, tuple[MeasuredGemm, ...]] = {}
+    sources = dict(gpu.sources)
+    start = replace(
+        profile.gemm, measured=(), measured_file="", correction_reach=reach if table else 0.0
+    )
     for done, name in enumerate(names):
         if progress is not None:
             progress(done, len(names), name)
@@ -131,13 +135,13 @@ def calibrate(
         found: GemmFit | Fitted[Any] | NotFitted
         dtype = name.removeprefix("gemm.")
         if name.startswith("gemm."):
-            samples = inputs.gemms[dtype]
-            found = fit_gemm(samples, profile.gemm, gpu.gpu, inputs.provenance, held_out=held_out)
+            samples = inputs.gemms.get(dtype, ())
+            found = fit_gemm(samples, start, gpu.gpu, inputs.provenance, held_out=held_out)
             if isinstance(found, GemmFit):
                 rates = profile.gemm.rates | {dtype: _rounded(found.rates)}
                 profile = replace(profile, gemm=replace(profile.gemm, rates=rates))
                 bad += found.bad_kernels
-                rows += measured_table(samples)
+                rows[dtype] = measured_table(samples)
         else:
             given = _Given(
                 inputs=inputs, profile=profile, gpu=gpu, direction=direction, latency_s=latency_s
@@ -146,7 +150,8 @@ def calibrate(
             if isinstance(found, Fitted):
                 profile = replace(profile, **{name: _rounded(found.values)})
         if isinstance(found, NotFitted):
-            groups.append(Group(name=name, fit=None, reason=found.reason, parts={}))
+            reason = found.reason.removeprefix(f"{name}: ")
+            groups.append(Group(name=name, fit=None, reason=reason, parts={}))
             continue
         fit = replace(
             found.fit,
@@ -162,15 +167,22 @@ def calibrate(
         sources[key] = _source(fit)
     if not any(group.fit for group in groups):
         reasons = "; ".join(f"{g.name}: {g.reason}" for g in groups)
-        raise ScenarioError(f"nothing to calibrate from: {reasons}")
+        raise ScenarioError("\n".join([f"nothing to calibrate from: {reasons}", *inputs.notes]))
+    if rows:
+        profile = replace(profile, gemm=replace(profile.gemm, correction_reach=start.correction_reach))
+        sources.pop(REACH_KEY, None)
+        if start.correction_reach > 0:
+            sources[REACH_KEY] = REACH_SOURCE if reach == CORRECTION_REACH else "stated: as asked for"
+    known = [g for g in gpu.profile.gemm.measured if g.dtype not in rows]
     profile = replace(
         profile,
+        gemm=replace(profile.gemm, measured=(), measured_file=""),
         regime=inputs.provenance.regime if inputs.measurements else profile.regime,
         date=inputs.provenance.date,
     )
     return Calibration(
         gpu=replace(gpu, profile=profile, sources=sources),
-        table=tuple(rows) if table else (),
+        table=(*known, *(g for found in rows.values() for g in found)) if table else (),
         groups=tuple(groups),
         bad_kernels=tuple(sorted(bad, key=lambda kernel: -kernel.ratio)),
         notes=inputs.notes,
@@ -203,7 +215,8 @@ class _Given:
 def _copies(given: _Given) -> "Fitted[Any] | NotFitted":
     timed = [t for log in given.inputs.logs.values() for t in copy_times(log.copies())]
     if given.chosen is None and not timed:
-        return NotFitted(reason=NO_DIRECTION)
+        rates = sum(p.time_s is None for log in given.inputs.logs.values() for p in log.copies())
+        return NotFitted(reason=ONLY_RATES.format(rates) if rates else NO_DIRECTION)
     if WITHIN.fullmatch(given.chosen or ""):
         return NotFitted(reason=f"{given.chosen}: a kernel copies within a device, no copy engine")
     return fit_copies(
@@ -222,8 +235,21 @@ def _core(given: _Given) -> "Fitted[Any] | NotFitted":
     timed = [t for log in logs for t in collective_times(log.collectives(), defaults.compute_units)]
     if given.chosen is None and not timed:
         return NotFitted(reason=NO_DIRECTION)
-    return fit_core(
+    found = fit_core(
         given.inputs.measurements, given.chosen or "", defaults, given.inputs.provenance, timed=timed
+    )
+    if isinstance(found, NotFitted):
+        return found
+    # the simulator adds the links' latency to the set-up
+
+    def ours(setup_s: float) -> float:
+        return max(setup_s - given.latency_s, 0.0)
+
+    samples = found.fit.samples | {"setup_s": tuple(ours(s) for s in found.fit.samples["setup_s"])}
+    return replace(
+        found,
+        values=replace(found.values, setup_s=ours(found.values.setup_s)),
+        fit=replace(found.fit, samples=samples),
     )
 
 

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from ficco_sim.calibrate.assemble import CORRECTION_REACH, calibrate
-from ficco_sim.calibrate.inputs import Inputs
-from ficco_sim.machine import Machine, MachineFile, build_machine
-from ficco_sim.profile import GpuFile
+from ficco_sim.calibrate.inputs import Inputs, Start
+from ficco_sim.machine import Machine, build_machine
 from ficco_sim.records import Measurement
 from ficco_sim.workload import Workload
 
@@ -33,30 +32,33 @@ def without_workload(inputs: Inputs, workload: Workload) -> Inputs:
 
 
 def calibrated_machine(
-    file: MachineFile,
-    gpu: GpuFile,
+    start: Start,
     inputs: Inputs,
     *,
     direction: str | None = None,
     reach: float = CORRECTION_REACH,
     table: bool = True,
 ) -> Machine:
-    """The machine of a file with its gpu calibrated; errors are not held out, which takes longer.
+    """The machine with its gpu calibrated; errors are not held out, which takes longer.
+
+    Shapes that were measured before are not taken over: they may be of what was left out.
 
     Raises
     ------
     FiccoError
         As `calibrate`.
     """
+    file, gpu = start.file, start.gpu
+    gemm = replace(gpu.profile.gemm, measured=())
     found = calibrate(
         inputs,
-        gpu,
+        replace(gpu, profile=replace(gpu.profile, gemm=gemm)),
         direction=direction,
-        latency_s=file.topology.latency_s or 0.0,
+        latency_s=start.latency_s,
         reach=reach,
         table=table,
         held_out=False,
     )
-    gemm = replace(found.gpu.profile.gemm, measured=found.table, measured_file="")
+    gemm = replace(found.gpu.profile.gemm, measured=found.table)
     profile = replace(found.gpu.profile, gemm=gemm)
     return build_machine(replace(file, gpu=replace(found.gpu, profile=profile)), file.name)

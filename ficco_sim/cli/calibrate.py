@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ficco_sim.cli.options import DEFAULT_MACHINE, MachineOption
+from ficco_sim.cli.support import check_outputs
 from ficco_sim.command import JsonOption, Progress, console, say, write_json
 
 if TYPE_CHECKING:
@@ -51,27 +52,30 @@ def calibrate(
 ) -> None:
     """Fit a machine's cost models to measurements; what was not measured keeps its defaults."""
     from ficco_sim.calibrate import calibrate as fit
-    from ficco_sim.calibrate import read_inputs, write_calibration
-    from ficco_sim.io import check_target, to_plain
-    from ficco_sim.machine import load_machine_file
+    from ficco_sim.calibrate import (
+        check_calibration_targets,
+        read_inputs,
+        read_start,
+        write_calibration,
+    )
+    from ficco_sim.io import to_plain
 
-    for path in (out, gpu_out):
-        if path is not None:
-            check_target(path)
-    file, gpu = load_machine_file(machine)
+    check_calibration_targets(out, gpu_out)
+    check_outputs(json, None, None)
+    start = read_start(machine)
     read = read_inputs(inputs, dtype=dtype)
     with Progress("fitting") as progress:
         found = fit(
             read,
-            gpu,
+            start.gpu,
             direction=direction,
-            latency_s=file.topology.latency_s or 0.0,
+            latency_s=start.latency_s,
             reach=reach,
             table=table,
             keep=tuple(name.strip() for name in keep.split(",") if name.strip()),
             progress=progress,
         )
-    written = write_calibration(found, file, out, gpu_out)
+    written = write_calibration(found, start.file, out, gpu_out)
     document = {
         "groups": to_plain(found.groups),
         "bad_kernels": to_plain(found.bad_kernels),

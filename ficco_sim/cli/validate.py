@@ -104,13 +104,12 @@ def validate(
 
 def _refit_from(files: tuple[Path, ...], machine: str, direction: str | None) -> "Refit":
     """Fits of the machine's profile to these files, each without one workload."""
-    from ficco_sim.calibrate import calibrated_machine, read_inputs, without_workload
-    from ficco_sim.machine import load_machine_file
+    from ficco_sim.calibrate import calibrated_machine, read_inputs, read_start, without_workload
 
-    file, gpu = load_machine_file(machine)
+    start = read_start(machine)
     inputs = read_inputs(files)
 
     def refit(workload: "Workload") -> "Machine":
-        return calibrated_machine(file, gpu, without_workload(inputs, workload), direction=direction)
+        return calibrated_machine(start, without_workload(inputs, workload), direction=direction)
 
     return refit

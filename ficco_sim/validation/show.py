@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ficco_sim.io import write_bytes
 from ficco_sim.report import check_picture
 from ficco_sim.schedules import FICCO
-from ficco_sim.units import MS, format_seconds
 from ficco_sim.trace_parts import PARTS
+from ficco_sim.units import MS, format_seconds
 from ficco_sim.validation.rows import PlanRow
 from ficco_sim.validation.run import Validation
 
