@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -507,6 +508,38 @@ def test_a_slice_of_the_committed_runs(tmp_path: Path, capsys: pytest.CaptureFix
     # a wrong unit or a plan that is not the measured one would be far off
     assert document["summary"]["mean_abs_error"] < 0.3
     assert document["summary"]["rank_correlation"] > 0.5
+
+
+def test_workloads_are_left_out_where_the_fit_can_be_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default where the profile's own files lie beside the runs, unchanged; else it says so."""
+    runs = tmp_path / "eager.jsonl.gz"
+    runs.write_bytes((RUNS / runs.name).read_bytes())
+    argv = ["validate", str(runs), "--machine", "h200_host_8", "--submission", "graph", "--json", "-"]
+
+    def document(*more: str) -> dict[str, Any]:
+        assert main([*argv, *more]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    alone = document()
+    assert not alone["held_out"]
+    assert any("nothing was held out" in remark for remark in alone["remarks"])
+    for name in ("parts.jsonl.gz", "parts-fp8.jsonl.gz"):
+        (tmp_path / name).write_bytes((RUNS / name).read_bytes())
+    left_out = document()
+    assert left_out["held_out"]
+    assert any("fitted anew" in r and "parts.jsonl.gz" in r for r in left_out["remarks"])
+    assert left_out["summary"]["mean_abs_error"] != alone["summary"]["mean_abs_error"]
+    assert document("--as-is")["rows"] == alone["rows"]
+    given = document("--calibrate-from", str(tmp_path / "parts.jsonl.gz"), "--direction", "host>dev0")
+    assert given["held_out"]
+    # a file of the same name with another content is not what the profile was fitted to
+    (tmp_path / "parts-fp8.jsonl.gz").write_bytes((RUNS / "parts.jsonl.gz").read_bytes())
+    assert not document()["held_out"]
+    assert main([*argv, "--as-is", "--calibrate-from", str(tmp_path / "parts.jsonl.gz")]) == 2
+    assert "one of them" in capsys.readouterr().err
 
 
 def test_every_committed_plan_can_be_made_again() -> None:

@@ -1,11 +1,13 @@
 """From measurements to a machine's profile: what was measured, fits, and how far to trust them."""
 
-from ficco_sim.calibrate.assemble import Calibration, Group, calibrate
+from ficco_sim.calibrate.assemble import OTHER_GROUPS, Calibration, Group, calibrate
+from ficco_sim.calibrate.fitted_files import files_of_gemm_fits
 from ficco_sim.calibrate.inputs import Inputs, Start, read_inputs, read_start
 from ficco_sim.calibrate.leave_out import calibrated_machine, without_workload
 from ficco_sim.calibrate.write import check_calibration_targets, write_calibration
 
 __all__ = [
+    "OTHER_GROUPS",
     "Calibration",
     "Group",
     "Inputs",
@@ -13,6 +15,7 @@ __all__ = [
     "calibrate",
     "calibrated_machine",
     "check_calibration_targets",
+    "files_of_gemm_fits",
     "read_inputs",
     "read_start",
     "without_workload",

@@ -20,7 +20,7 @@ from ficco_sim.profile import Fit, GpuFile, MeasuredGemm, Profile
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["Calibration", "Group", "calibrate"]
+__all__ = ["OTHER_GROUPS", "Calibration", "Group", "calibrate"]
 
 PEERS = re.compile(r"dev(\d+)>dev(?!\1$)\d+")
 WITHIN = re.compile(r"dev(\d+)>dev\1")
@@ -30,6 +30,7 @@ NO_DIRECTION = "no copies between devices; --direction says which others stand f
 ONLY_RATES = "{} copies in logs tell a rate but no size and time, which set-up and rate are fitted to"
 REACH_KEY = "profile.gemm.correction_reach"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
+MIN_REACH, MAX_REACH = 0.1, 100.0
 REACH_SOURCE = f"derived: {CORRECTION_REACH:g} octaves, chosen for least held-out errors on H200"
 Progress = Callable[[int, int, str], None]
 
@@ -111,8 +112,10 @@ def calibrate(
     Raises
     ------
     ScenarioError
-        If the inputs have data for no group, or one to keep is unknown.
+        If the inputs have data for no group, one to keep is unknown, or the reach is no distance.
     """
+    if reach != 0 and not MIN_REACH <= reach <= MAX_REACH:
+        raise ScenarioError(f"reach: {reach} must be 0 or from {MIN_REACH:g} to {MAX_REACH:g} octaves")
     profile = gpu.profile
     dtypes = dict.fromkeys([*inputs.gemms, *profile.gemm.rates])
     names = [*(f"gemm.{dtype}" for dtype in dtypes), *_MAKERS]
@@ -274,6 +277,8 @@ _MAKERS: dict[str, Callable[[_Given], "Fitted[Any] | NotFitted"]] = {
     ),
     "contention": _contention,
 }
+OTHER_GROUPS = tuple(_MAKERS)
+"""Those that have nothing to do with any single shape of a GEMM."""
 
 
 def _parts(found: "GemmFit | Fitted[Any]") -> dict[str, Errors]:

@@ -21,7 +21,7 @@ from ficco_sim.records import MAX_BYTES, Measurement, Records, merge_records, re
 from ficco_sim.routing import Routes
 from ficco_sim.workload import DTYPE_BYTES
 
-__all__ = ["Inputs", "Start", "read_inputs", "read_start"]
+__all__ = ["Inputs", "Start", "digest", "read_inputs", "read_start"]
 
 RECORD_OPENING = re.compile(rb'\s*\{\s*"record"\s*:\s*"session"')
 GZIP_OPENING = b"\x1f\x8b"
@@ -119,7 +119,7 @@ def read_inputs(paths: Sequence[Path], *, date: str = "", dtype: str | None = No
             records.append((path, read_records(path)))
         else:
             logs[name] = read_log(_text(path), str(path))
-        sources.append(FitSource(file=name, sha256=_digest(path)))
+        sources.append(FitSource(file=name, sha256=digest(path)))
     notes: list[str] = []
     measurements: tuple[Measurement, ...] = ()
     facts: dict[str, str] = {}
@@ -219,10 +219,12 @@ def _of_logs(logs: dict[str, Log], notes: list[str]) -> list[GemmSample]:
         for point in log.gemms():
             if point.overlap_s > 0:
                 continue  # slowed by what ran beside it
+            # that tool's matrices are column-major: its m are the columns of ours
+            m, n = (point.n, point.m) if log.format == "hipblaslt_bench" else (point.m, point.n)
             samples.append(
                 GemmSample(
-                    m=point.m * point.batch,
-                    n=point.n,
+                    m=m * point.batch,
+                    n=n,
                     k=point.k,
                     dtype=point.dtype,
                     time_s=point.time_s,
@@ -273,8 +275,14 @@ def _text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _digest(path: Path) -> str:
-    """SHA-256 of the content, whether compressed or not."""
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content, whether compressed or not.
+
+    Raises
+    ------
+    FileError
+        If it cannot be read.
+    """
     digest = hashlib.sha256()
     for block in _blocks(path):
         digest.update(block)

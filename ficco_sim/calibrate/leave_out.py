@@ -1,5 +1,6 @@
 """A machine calibrated without one workload, so that it can be tested on that workload."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ficco_sim.calibrate.assemble import CORRECTION_REACH, calibrate
@@ -12,13 +13,14 @@ __all__ = ["calibrated_machine", "without_workload"]
 
 
 def without_workload(inputs: Inputs, workload: Workload) -> Inputs:
-    """The inputs without any GEMM that has the workload's number of columns.
+    """The inputs without any GEMM of the workload's n and at most its k, of any m.
 
-    All pieces of a workload keep its columns; GEMMs beside copies and side by side go as well.
+    All pieces of a workload keep its n; GEMMs beside copies and side by side go as well.
     """
 
     def other(measurement: Measurement) -> bool:
-        return measurement.params.get("n") != workload.n
+        n, k = (measurement.params.get(name) for name in ("n", "k"))
+        return n != workload.n or (isinstance(k, int) and k > workload.k)
 
     return replace(
         inputs,
@@ -26,7 +28,7 @@ def without_workload(inputs: Inputs, workload: Workload) -> Inputs:
         gemms={
             dtype: kept
             for dtype, samples in inputs.gemms.items()
-            if (kept := tuple(s for s in samples if s.n != workload.n))
+            if (kept := tuple(s for s in samples if s.n != workload.n or s.k > workload.k))
         },
     )
 
@@ -36,6 +38,7 @@ def calibrated_machine(
     inputs: Inputs,
     *,
     direction: str | None = None,
+    keep: Collection[str] = (),
     reach: float = CORRECTION_REACH,
     table: bool = True,
 ) -> Machine:
@@ -54,6 +57,7 @@ def calibrated_machine(
         inputs,
         replace(gpu, profile=replace(gpu.profile, gemm=gemm)),
         direction=direction,
+        keep=keep,
         latency_s=start.latency_s,
         reach=reach,
         table=table,

@@ -1,5 +1,6 @@
 """The verb validate: measured plans beside simulated ones."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,8 @@ def validate(
     calibrate_from: Annotated[
         tuple[Path, ...],
         Parameter(
-            help="Files to fit the profile to anew for each workload, leaving that workload out.",
+            help="Files to fit the profile to anew for each workload, leaving that workload out. "
+            "Unless given, GEMMs alone are, if what the profile was fitted to lies beside RUNS.",
             consume_multiple=True,
         ),
     ] = (),
@@ -44,6 +46,10 @@ def validate(
         str | None,
         Parameter(help="With --calibrate-from: which copies stand for those between gpus."),
     ] = None,
+    as_is: Annotated[
+        bool,
+        Parameter(help="Take the profile as it is, fitted to these workloads or not.", negative=""),
+    ] = False,
     worst: Annotated[int, Parameter(help="How many of the largest errors to list.")] = 10,
     json: JsonOption = None,
     csv: Annotated[
@@ -71,6 +77,8 @@ def validate(
     )
     from ficco_sim.validation import validate as run
 
+    if as_is and calibrate_from:
+        raise ScenarioError("--as-is and --calibrate-from: one of them")
     if worst < 0:
         raise ScenarioError(f"--worst: {worst} must not be negative")
     if json == csv == "-":
@@ -81,9 +89,16 @@ def validate(
     records = merge_records([(path, read_records(path)) for path in runs])
     chosen = choose_plans(records, emulates=map_, engine=engine, submission=submission)
     with Progress() as progress:
-        if calibrate_from:
-            refit = _refit_from(calibrate_from, machine, direction)
-            found = leave_one_out(chosen, refit, costs=costs, num_worst=worst, progress=progress)
+        again = None if as_is else _refit_from(calibrate_from, runs, machine, direction)
+        if again is not None:
+            found = leave_one_out(
+                chosen,
+                again.refit,
+                fitted_to=again.fitted_to,
+                costs=costs,
+                num_worst=worst,
+                progress=progress,
+            )
         else:
             found = run(chosen, place, costs=costs, num_worst=worst, progress=progress)
     if plot is not None:
@@ -102,14 +117,42 @@ def validate(
     say(out, [f"wrote {target}" for target in (json, csv, plot) if target is not None])
 
 
-def _refit_from(files: tuple[Path, ...], machine: str, direction: str | None) -> "Refit":
-    """Fits of the machine's profile to these files, each without one workload."""
-    from ficco_sim.calibrate import calibrated_machine, read_inputs, read_start, without_workload
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """How the profile is fitted anew without a workload, and to what."""
+
+    refit: "Refit"
+    fitted_to: str
+
+
+def _refit_from(
+    files: tuple[Path, ...], runs: tuple[Path, ...], machine: str, direction: str | None
+) -> _Again | None:
+    """Fits of the machine's profile to files that were given, or that its GEMMs were fitted to."""
+    from ficco_sim.calibrate import (
+        OTHER_GROUPS,
+        calibrated_machine,
+        files_of_gemm_fits,
+        read_inputs,
+        read_start,
+        without_workload,
+    )
 
     start = read_start(machine)
+    kept: tuple[str, ...] = ()
+    what = "the profile was"
+    if not files:
+        files = files_of_gemm_fits(start.gpu, [path.parent for path in runs])
+        if not files:
+            return None
+        kept = OTHER_GROUPS
+        what = "GEMMs were"
     inputs = read_inputs(files)
 
     def refit(workload: "Workload") -> "Machine":
-        return calibrated_machine(start, without_workload(inputs, workload), direction=direction)
+        return calibrated_machine(
+            start, without_workload(inputs, workload), direction=direction, keep=kept
+        )
 
-    return refit
+    names = ", ".join(file.name for file in files)
+    return _Again(refit, f"{what} fitted anew for each workload, without its n up to its k, to {names}")

@@ -102,6 +102,7 @@ def leave_one_out(
     chosen: ChosenPlans,
     refit: Refit,
     *,
+    fitted_to: str = "",
     costs: CostKind = "profile",
     num_worst: int = NUM_WORST,
     progress: Progress | None = None,
@@ -112,6 +113,8 @@ def leave_one_out(
     ----------
     refit
         Called once for each workload.
+    fitted_to
+        What was fitted anew, and to what; a remark.
 
     Raises
     ------
@@ -126,7 +129,7 @@ def leave_one_out(
             models[workload] = _model(chosen, refit(workload), costs)
         return models[workload]
 
-    return _validate(chosen, model_of, num_worst, progress, held_out=True)
+    return _validate(chosen, model_of, num_worst, progress, held_out=True, fitted_to=fitted_to)
 
 
 def _model(chosen: ChosenPlans, machine: Machine, costs: CostKind) -> CostModel:
@@ -144,6 +147,7 @@ def _validate(
     progress: Progress | None,
     *,
     held_out: bool,
+    fitted_to: str = "",
 ) -> Validation:
     rows: list[PlanRow] = []
     for done, found in enumerate(chosen.plans):
@@ -161,7 +165,7 @@ def _validate(
         submission=chosen.submission,
         held_out=held_out,
         labels=tuple(dict.fromkeys(label for m in measured for label in m.labels)),
-        remarks=tuple(_remarks(chosen, rows, held_out=held_out)),
+        remarks=tuple(_remarks(chosen, rows, held_out=held_out, fitted_to=fitted_to)),
         summary=summarize_rows(rows, workloads),
         workloads=workloads,
         schedules=schedule_rows(rows),
@@ -170,8 +174,10 @@ def _validate(
     )
 
 
-def _remarks(chosen: ChosenPlans, rows: Sequence[PlanRow], *, held_out: bool) -> list[str]:
-    found = []
+def _remarks(
+    chosen: ChosenPlans, rows: Sequence[PlanRow], *, held_out: bool, fitted_to: str
+) -> list[str]:
+    found = [fitted_to] if fitted_to else []
     if not held_out:
         found.append(
             "nothing was held out: the machine's profile may have been fitted to these workloads, see "
