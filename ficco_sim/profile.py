@@ -13,6 +13,8 @@ from ficco_sim.workload import DTYPE_BYTES
 
 __all__ = [
     "FIT_GROUPS",
+    "MAX_REACH",
+    "MIN_REACH",
     "ContentionProfile",
     "CopyProfile",
     "CoreCopyProfile",
@@ -33,6 +35,7 @@ FIT_GROUPS = ("copy", "core_copy", "local_copy", "launch", "contention")
 STRICT = {"extra": "forbid", "strict": True}
 MAX_VALUE = 1e18
 MAX_LATENCY_S = 1.0
+MIN_REACH, MAX_REACH = 0.1, 100.0
 
 
 def check_numbers(obj: object, *, may_be_zero: tuple[str, ...] = ()) -> None:
@@ -191,8 +194,8 @@ class GemmProfile:
     measured_file
         A CSV file beside the gpu's file with more of them; read into ``measured`` with the gpu.
     correction_reach
-        How far measured shapes correct the formula for others, in octaves of m, n and k; 0: not at
-        all.
+        How far measured shapes correct the formula for others, in octaves of m, n and k, from 0.1 to
+        100; 0: not at all.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -205,6 +208,11 @@ class GemmProfile:
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("correction_reach",))
+        if self.correction_reach and not MIN_REACH <= self.correction_reach <= MAX_REACH:
+            raise MachineError(
+                f"correction_reach: {self.correction_reach} must be 0 or from {MIN_REACH:g} to "
+                f"{MAX_REACH:g} octaves"
+            )
         _check_dtypes("rates", dict(self.rates))
         if not self.tiles:
             raise MachineError("tiles: at least one is needed")

@@ -287,7 +287,7 @@ def test_direction_chooses_which_copies_count(part: str, tmp_path: Path, capsys)
     within, _ = fitted(tmp_path, capsys, *given, "dev0>dev0")
     assert reasons(within)["copy"] == "dev0>dev0: a kernel copies within a device, no copy engine"
     absent, _ = fitted(tmp_path, capsys, *given, "dev3>dev0")
-    assert reasons(absent)["copy"].startswith("0 timed copies dev3>dev0 of 0 sizes")
+    assert reasons(absent)["copy"].startswith("0 timed copies of 0 sizes by an engine, dev3>dev0")
 
 
 def test_groups_that_are_kept_and_the_reach_of_measured_shapes(

@@ -15,7 +15,7 @@ from ficco_sim.calibrate.local import fit_local
 from ficco_sim.calibrate.robust import Errors, Fitted, NotFitted
 from ficco_sim.costs.gemm import GemmModel
 from ficco_sim.errors import ScenarioError
-from ficco_sim.profile import Fit, GpuFile, MeasuredGemm, Profile
+from ficco_sim.profile import MAX_REACH, MIN_REACH, Fit, GpuFile, MeasuredGemm, Profile
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,7 +30,6 @@ NO_DIRECTION = "no copies between devices; --direction says which others stand f
 ONLY_RATES = "{} copies in logs tell a rate but no size and time, which set-up and rate are fitted to"
 REACH_KEY = "profile.gemm.correction_reach"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
-MIN_REACH, MAX_REACH = 0.1, 100.0
 REACH_SOURCE = f"derived: {CORRECTION_REACH:g} octaves, chosen for least held-out errors on H200"
 Progress = Callable[[int, int, str], None]
 
@@ -208,9 +207,9 @@ class _Given:
         if self.direction is not None:
             return self.direction
         found = {
-            str(m.params["direction"])
+            str(m.params.get("direction"))
             for m in self.inputs.measurements
-            if m.kind == "copy" and PEERS.fullmatch(str(m.params["direction"]))
+            if m.kind == "copy" and PEERS.fullmatch(str(m.params.get("direction")))
         }
         return min(found, default=None)
 

@@ -132,7 +132,8 @@ def fit_copies(
     sizes = {point.nbytes for point in plain}
     if len(plain) < LEAST_POINTS or len(sizes) < 3:
         return NotFitted(
-            reason=f"copy: {len(plain)} timed copies {direction} of {len(sizes)} sizes by an engine; "
+            reason=f"copy: {len(plain)} timed copies of {len(sizes)} sizes by an engine"
+            f"{direction and f', {direction}'}; "
             f"at least {LEAST_POINTS} of 3 sizes are needed"
         )
     if len(strided) < LEAST_POINTS:

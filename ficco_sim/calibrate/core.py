@@ -107,7 +107,8 @@ def fit_core(
     units = defaults.compute_units
     if len(points) < LEAST_POINTS or len(sizes) < 3 or not min(counts) <= units <= max(counts):
         return NotFitted(
-            reason=f"core_copy: {len(points)} timed copies {direction} of {len(sizes)} sizes by "
+            reason=f"core_copy: {len(points)} timed copies of {len(sizes)} sizes"
+            f"{direction and f', {direction}'}, by "
             f"kernels of {', '.join(map(str, sorted(counts))) or 'no'} blocks; at least {LEAST_POINTS} "
             f"of 3 sizes are needed, of numbers of blocks around {units}"
         )
