@@ -11,7 +11,14 @@ from ficco_sim.costs.uncertainty import NUM_DRAWS, UsedSizes, interval
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.memory import rare_collections
-from ficco_sim.metrics import Alone, Breakdown, Cause, Metrics, summarize
+from ficco_sim.metrics import (
+    Alone,
+    Breakdown,
+    Cause,
+    Metrics,
+    copy_rates_beside_gemms,
+    summarize,
+)
 from ficco_sim.plan import Gemm, Plan, Transfer
 from ficco_sim.routing import Routes, relay
 from ficco_sim.schedules import FICCO, make_plan
@@ -424,6 +431,9 @@ class _Trust:
                 copies["copy" if span.queue.engine == "dma" else "core_copy", span.nbytes] = None
         for group, nbytes in copies:
             self._used.add(group, nbytes=nbytes)
+        rates = copy_rates_beside_gemms(trace.spans)
+        if rates:
+            self._used.add("contention", in_bytes_per_s=round(max(rates)))
 
     def with_intervals(self, runs: Sequence[tuple[Result, dict[str, Any]]]) -> list[Result]:
         """Results, best first, with intervals where they matter; given are results and their knobs."""
@@ -456,7 +466,8 @@ class _Trust:
             return ["no intervals: ideal costs are not fitted"]
         if not self._fits:
             return [NOT_FITTED]
-        used = [*self._used.groups, "launch", "contention"]
+        used = [name for name in self._used.groups if name != "contention"]
+        used += ["launch", "contention"]  # whatever the plan
         missing = [name for name in used if name not in self._fits]
         if missing:
             found.append(f"intervals leave out what was not fitted: {', '.join(missing)}")

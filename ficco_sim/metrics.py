@@ -8,7 +8,16 @@ from typing import Literal, TypeAlias
 from ficco_sim.plan import Plan, Queue, Transfer
 from ficco_sim.trace import Span, Trace
 
-__all__ = ["Alone", "Breakdown", "Cause", "Metrics", "Wait", "compute_waits", "summarize"]
+__all__ = [
+    "Alone",
+    "Breakdown",
+    "Cause",
+    "Metrics",
+    "Wait",
+    "compute_waits",
+    "copy_rates_beside_gemms",
+    "summarize",
+]
 
 Cause: TypeAlias = Literal["compute-bound", "link-bound", "decomposition", "contention", "submission"]
 TimeInterval: TypeAlias = tuple[float, float]
@@ -281,3 +290,27 @@ def _length(intervals: list[TimeInterval]) -> float:
             total += end - max(start, reached)
             reached = end
     return total
+
+
+def copy_rates_beside_gemms(spans: Iterable[Span]) -> list[float]:
+    """Bytes/s that come into each gpu from its first transfer to its last, if a GEMM runs meanwhile.
+
+    A mean: for a moment more may come.
+    """
+    first_s: dict[int, float] = {}
+    last_s: defaultdict[int, float] = defaultdict(float)
+    nbytes: defaultdict[int, int] = defaultdict(int)
+    gemms_s: dict[int, float] = {}
+    for span in spans:
+        gpu = span.queue.gpu  # transfers are on queues of the gpu that receives
+        if span.kind == "transfer":
+            first_s[gpu] = min(first_s.get(gpu, span.start_s), span.start_s)
+            last_s[gpu] = max(last_s[gpu], span.end_s)
+            nbytes[gpu] += span.nbytes
+        elif span.kind == "gemm":
+            gemms_s[gpu] = min(gemms_s.get(gpu, span.start_s), span.start_s)
+    return [
+        nbytes[gpu] / (last_s[gpu] - start_s)
+        for gpu, start_s in first_s.items()
+        if last_s[gpu] > start_s and gpu in gemms_s and gemms_s[gpu] < last_s[gpu]
+    ]

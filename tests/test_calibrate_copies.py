@@ -453,6 +453,14 @@ def test_traffic_of_one_direction_leaves_the_other_slope_alone():
     found = fit_contention(data, HBM, defaults)
     assert found.values.dma_in == pytest.approx(0.8, rel=1e-3)
     assert found.values.dma_out == 3.0
+    assert set(found.not_fitted) == {"dma_out", "core_in", "core_out"}
+    assert "kept" in found.not_fitted["dma_out"]
+    assert found.values.core_out == pytest.approx(6.0)
+    assert "2 times that of copy engines" in found.not_fitted["core_out"]
+    assert all(text.startswith("estimated: ") for text in found.not_fitted.values())
+    least, most = found.fit.valid["in_bytes_per_s"]
+    assert least == 0
+    assert most == max(pair.into for pair in beside(data))
 
 
 def test_copy_kernels_count_where_the_gemm_model_knows_what_their_units_cost():
@@ -465,6 +473,7 @@ def test_copy_kernels_count_where_the_gemm_model_knows_what_their_units_cost():
     found = fit_contention(data, HBM, PROFILE.contention, model=model, core_units=16)
     assert found.values.dma_in == PROFILE.contention.dma_in
     assert "beside copy kernels" in found.parts
+    assert not {"core_in", "core_out"} & set(found.not_fitted)
 
 
 def test_slowdown_of_copy_kernels_is_that_of_most():

@@ -730,6 +730,28 @@ def test_validate_leaves_the_workload_out_of_the_fit(
     ]
 
 
+def test_a_fit_that_cannot_do_without_the_workload_is_not_called_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the rates in the profile would be used, which were fitted to the workload too."""
+    name = "llama3-70b-tp8-gate-up-2k"
+    workload = get_workload(name)
+    file = write(tmp_path / "plans.jsonl", plans_of((name,), 8))
+    rows = [f"{2**i},{workload.n},{workload.k},bf16,randn,{10 * 2**i}" for i in range(4, 14)]
+    few = [f"{2**i},{2**i},{2**i},bf16,randn,{10 * 2**i}" for i in range(9, 12)]
+    for number, more in enumerate(([], few)):
+        gemms = tmp_path / f"gemms{number}.csv"
+        gemms.write_text("\n".join(["M,N,K,dtype,init,time_us", *rows, *more]) + "\n")
+        argv = ["validate", file, "--machine", "h200_host_8", "--calibrate-from", str(gemms)]
+        assert main(argv) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert f"{name}: " in captured.err or "nothing to calibrate from" in captured.err
+        assert "--as-is" in captured.err
+    assert main(["validate", file, "--machine", "h200_host_8", "--direction", "host>dev0"]) == 2
+    assert "goes with --calibrate-from only" in capsys.readouterr().err
+
+
 def test_a_workload_is_left_out_of_logs_and_of_all_kinds_of_records(tmp_path: Path) -> None:
     given = read_inputs([Path(gemm_csv(tmp_path / "a.csv")), RUNS / "parts.jsonl.gz"])
     workload = Workload(name="w", pattern="all_gather_gemm", m=8192, n=8192, k=8192)

@@ -8,7 +8,7 @@ import pytest
 from ficco_sim.comparison import evaluate_plan
 from ficco_sim.costs import CostModel
 from ficco_sim.machine import load_machine
-from ficco_sim.metrics import Alone, compute_waits, summarize
+from ficco_sim.metrics import Alone, compute_waits, copy_rates_beside_gemms, summarize
 from ficco_sim.plan import Gemm, Plan, Queue, Region, Transfer
 from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.trace import Span, Trace
@@ -52,6 +52,19 @@ def hand_made_run() -> tuple[Plan, Trace]:
         Span(task_id="g2", kind="gemm", queue=compute, start_s=6, end_s=10, submitted_s=6, **common),
     )
     return plan, Trace(source="sim", schedule="by-hand", workload="w", machine="m", spans=spans)
+
+
+def test_rate_of_copies_counts_where_a_gemm_begins_before_the_last_has_ended():
+    _, trace = hand_made_run()
+    copy, first, second = trace.spans
+    copy = replace(copy, nbytes=300)
+    assert copy_rates_beside_gemms([copy, first, second]) == []
+    beside = replace(first, start_s=0.5)
+    assert copy_rates_beside_gemms([copy, beside]) == [pytest.approx(300 / 0.75)]
+    later = replace(copy, start_s=1.5, end_s=1.75)  # the pause between them counts
+    assert copy_rates_beside_gemms([later, copy, first]) == [pytest.approx(600 / 1.5)]
+    other = replace(beside, queue=replace(beside.queue, gpu=1))
+    assert copy_rates_beside_gemms([copy, other]) == []
 
 
 def test_closed_form_of_a_hand_made_run():

@@ -395,6 +395,22 @@ def test_each_engine_has_its_own_range() -> None:
     )
 
 
+def test_copies_beside_gemms_have_a_range_of_rates() -> None:
+    """Slopes that were measured at the rate of one link are not known at that of many."""
+    base = machine_of("switch", 2, "h200")
+    tasks = [transfer("x", 1, 0, 2**26), gemm("a", 0, 4096, 4096, 4096)]
+
+    def remarks(most: float, *tasks: Any) -> tuple[str, ...]:
+        fit = fit_of(valid={"in_bytes_per_s": (0.0, most)})
+        return remarks_of(with_fits(base, contention=fit), *tasks)
+
+    (remark,) = remarks(10e9, *tasks)
+    assert remark.startswith("copies beside GEMMs: in_bytes_per_s = ")
+    assert remark.endswith("GB/s is above 10.0 GB/s, the most that contention was fitted to")
+    assert remarks(10e12, *tasks) == ()
+    assert remarks(10e9, tasks[0]) == ()
+
+
 def test_a_measured_shape_is_known_whatever_the_range() -> None:
     machine = with_measured(machine_of("switch", 2, "h200"), (3, 256, 1024, 5e-6))
     machine = with_fits(machine, gemm_bf16=fit_of(valid={"m": (16, 4096)}))

@@ -3,7 +3,7 @@
 from ficco_sim.calibrate.assemble import OTHER_GROUPS, Calibration, Group, calibrate
 from ficco_sim.calibrate.fitted_files import files_of_gemm_fits
 from ficco_sim.calibrate.inputs import Inputs, Start, read_inputs, read_start
-from ficco_sim.calibrate.leave_out import calibrated_machine, without_workload
+from ficco_sim.calibrate.leave_out import machine_without
 from ficco_sim.calibrate.write import check_calibration_targets, write_calibration
 
 __all__ = [
@@ -13,11 +13,10 @@ __all__ = [
     "Inputs",
     "Start",
     "calibrate",
-    "calibrated_machine",
     "check_calibration_targets",
     "files_of_gemm_fits",
+    "machine_without",
     "read_inputs",
     "read_start",
-    "without_workload",
     "write_calibration",
 ]

@@ -167,6 +167,8 @@ def calibrate(
         key = _source_key(name, dtype)
         sources = {k: v for k, v in sources.items() if not k.startswith(f"{key}.")}
         sources[key] = _source(fit)
+        if isinstance(found, Fitted):
+            sources |= {f"{key}.{name}": text for name, text in found.not_fitted.items()}
     if not any(group.fit for group in groups):
         reasons = "; ".join(f"{g.name}: {g.reason}" for g in groups)
         raise ScenarioError("\n".join([f"nothing to calibrate from: {reasons}", *inputs.notes]))
@@ -277,7 +279,7 @@ _MAKERS: dict[str, Callable[[_Given], "Fitted[Any] | NotFitted"]] = {
     "contention": _contention,
 }
 OTHER_GROUPS = tuple(_MAKERS)
-"""Those that have nothing to do with any single shape of a GEMM."""
+"""All but GEMMs: they have nothing to do with any single workload's shapes."""
 
 
 def _parts(found: "GemmFit | Fitted[Any]") -> dict[str, Errors]:

@@ -28,6 +28,8 @@ from ficco_sim.records import Measurement
 __all__ = ["Beside", "beside", "fit_contention"]
 
 CORE_OVER_DMA = 2.0  # estimated, as in the shipped profiles
+KEPT = "estimated: no such copies beside GEMMs were measured; kept"
+TWICE = f"estimated: {CORE_OVER_DMA:g} times that of copy engines; no copy kernels were measured"
 LEAST_POINTS = 3
 LEAST_COVERED = 0.9  # of the GEMMs' time in which copies must be on their way
 MAX_SLOPE = 20.0
@@ -169,17 +171,22 @@ def fit_contention(
         _errors(told),
         num_points=len(points),
         held_out=True,
-        valid={name: _range(shapes, name) for name in ("m", "n", "k")},
+        valid={name: _range(shapes, name) for name in ("m", "n", "k")}
+        | {"in_bytes_per_s": (0.0, max(point.pair.into for point in points))},
         samples=draws(found),
     )
     slopes = {
         name: found.values.get(name, getattr(defaults, name))
         for name in ("dma_in", "dma_out", "core_in", "core_out")
     }
+    not_fitted = {name: KEPT for name in slopes if name not in found.values}
     for way in ("in", "out"):
         if f"core_{way}" not in found.values:
-            slopes[f"core_{way}"] = max(slopes[f"core_{way}"], CORE_OVER_DMA * slopes[f"dma_{way}"])
-    return Fitted(values=ContentionProfile(**slopes), fit=group, parts=parts)
+            least = CORE_OVER_DMA * slopes[f"dma_{way}"]
+            if least > 0.999 * slopes[f"core_{way}"]:  # kept values may be rounded
+                slopes[f"core_{way}"] = least
+                not_fitted[f"core_{way}"] = TWICE
+    return Fitted(values=ContentionProfile(**slopes), fit=group, parts=parts, not_fitted=not_fitted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

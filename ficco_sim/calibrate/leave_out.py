@@ -3,13 +3,14 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from ficco_sim.calibrate.assemble import CORRECTION_REACH, calibrate
+from ficco_sim.calibrate.assemble import calibrate
 from ficco_sim.calibrate.inputs import Inputs, Start
+from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine, build_machine
 from ficco_sim.records import Measurement
 from ficco_sim.workload import Workload
 
-__all__ = ["calibrated_machine", "without_workload"]
+__all__ = ["machine_without", "without_workload"]
 
 
 def without_workload(inputs: Inputs, workload: Workload) -> Inputs:
@@ -33,36 +34,44 @@ def without_workload(inputs: Inputs, workload: Workload) -> Inputs:
     )
 
 
-def calibrated_machine(
+def machine_without(
     start: Start,
     inputs: Inputs,
+    workload: Workload,
     *,
     direction: str | None = None,
     keep: Collection[str] = (),
-    reach: float = CORRECTION_REACH,
-    table: bool = True,
 ) -> Machine:
-    """The machine with its gpu calibrated; errors are not held out, which takes longer.
+    """The machine with its gpu calibrated to what is left without a workload.
 
-    Shapes that were measured before are not taken over: they may be of what was left out.
+    Shapes that were measured before are not taken over: they may be of what was left out. Errors are
+    not held out, which takes longer.
 
     Raises
     ------
+    ScenarioError
+        If too little is left to fit GEMMs of the workload's type: their rates may have been fitted to
+        the workload, so that it would not be left out.
     FiccoError
         As `calibrate`.
     """
+    left = without_workload(inputs, workload)
+    group = f"gemm.{workload.dtype}"
+    if not left.gemms.get(workload.dtype):
+        raise ScenarioError(f"{workload.name}: nothing to fit {group} to is left without it")
     file, gpu = start.file, start.gpu
     gemm = replace(gpu.profile.gemm, measured=())
     found = calibrate(
-        inputs,
+        left,
         replace(gpu, profile=replace(gpu.profile, gemm=gemm)),
         direction=direction,
         keep=keep,
         latency_s=start.latency_s,
-        reach=reach,
-        table=table,
         held_out=False,
     )
+    (fitted,) = (g for g in found.groups if g.name == group)
+    if fitted.fit is None:
+        raise ScenarioError(f"{workload.name}: too little is left without it: {group}: {fitted.reason}")
     gemm = replace(found.gpu.profile.gemm, measured=found.table)
     profile = replace(found.gpu.profile, gemm=gemm)
     return build_machine(replace(file, gpu=replace(found.gpu, profile=profile)), file.name)

@@ -114,11 +114,14 @@ class Fitted(Generic[Values]):
     ----------
     parts
         Held-out errors of some of the points, by what they have in common.
+    not_fitted
+        Parameters of the group that no point tells, and where their values are from.
     """
 
     values: Values
     fit: Fit
     parts: dict[str, Errors]
+    not_fitted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,8 @@ def validate(
 
     if as_is and calibrate_from:
         raise ScenarioError("--as-is and --calibrate-from: one of them")
+    if direction is not None and not calibrate_from:
+        raise ScenarioError(f"--direction: {direction!r} goes with --calibrate-from only")
     if worst < 0:
         raise ScenarioError(f"--worst: {worst} must not be negative")
     if json == csv == "-":
@@ -131,11 +133,10 @@ def _refit_from(
     """Fits of the machine's profile to files that were given, or that its GEMMs were fitted to."""
     from ficco_sim.calibrate import (
         OTHER_GROUPS,
-        calibrated_machine,
         files_of_gemm_fits,
+        machine_without,
         read_inputs,
         read_start,
-        without_workload,
     )
 
     start = read_start(machine)
@@ -150,9 +151,10 @@ def _refit_from(
     inputs = read_inputs(files)
 
     def refit(workload: "Workload") -> "Machine":
-        return calibrated_machine(
-            start, without_workload(inputs, workload), direction=direction, keep=kept
-        )
+        try:
+            return machine_without(start, inputs, workload, direction=direction, keep=kept)
+        except ScenarioError as error:
+            raise ScenarioError(f"{error}; --as-is takes the profile as it is") from error
 
     names = ", ".join(file.name for file in files)
     return _Again(refit, f"{what} fitted anew for each workload, without its n up to its k, to {names}")

@@ -33,6 +33,7 @@ from ficco_sim.costs.gemm import GemmShape
 from ficco_sim.errors import MachineError
 from ficco_sim.machine import Machine
 from ficco_sim.profile import Fit, Profile
+from ficco_sim.units import format_rate
 
 __all__ = ["NUM_DRAWS", "UsedSizes", "drawn_machine", "gemm_errors", "interval"]
 
@@ -40,7 +41,12 @@ NUM_DRAWS = 12
 MEDIAN_TO_SIGMA = 1.4826  # standard deviation over median of the absolute value, of normal numbers
 REPEATABILITY = 0.01  # of a measured time minutes later, docs/hardware.md (median of 480 plans on H200)
 LOW, HIGH = 0.1, 0.9
-GROUP_WORDS = {"copy": "copy", "core_copy": "core-driven copy", "local_copy": "local copy"}
+GROUP_WORDS = {
+    "copy": "copy",
+    "core_copy": "core-driven copy",
+    "local_copy": "local copy",
+    "contention": "copies beside GEMMs:",
+}
 
 ShapeError: TypeAlias = Callable[[GemmShape, bool], float]
 Group = TypeVar("Group")
@@ -110,7 +116,7 @@ class UsedSizes:
         return list(self._ranges)
 
     def add(self, group: str, **sizes: int) -> None:
-        """A task whose cost came from a group; ``m``, ``n`` and ``k``, or ``nbytes``."""
+        """What was asked of a group: ``m``, ``n`` and ``k``, ``nbytes``, or ``in_bytes_per_s``."""
         ranges = self._ranges.setdefault(group, {})
         for name, size in sizes.items():
             least, most = ranges.get(name, (size, size))
@@ -126,13 +132,16 @@ class UsedSizes:
                     continue
                 low, high = fit.valid[name]
                 what = f"{GROUP_WORDS.get(group, 'GEMM')} {name}"
+                show = format_rate if name.endswith("_per_s") else "{:.0f}".format
                 if least < low:
                     found.append(
-                        f"{what} = {least} is below {low:.0f}, the least that {group} was fitted to"
+                        f"{what} = {show(least)} is below {show(low)}, the least that {group} was "
+                        "fitted to"
                     )
                 if most > high:
                     found.append(
-                        f"{what} = {most} is above {high:.0f}, the most that {group} was fitted to"
+                        f"{what} = {show(most)} is above {show(high)}, the most that {group} was "
+                        "fitted to"
                     )
         return found
 
