@@ -33,7 +33,7 @@ def plan_of(measurement: Measurement) -> Plan:
     ScenarioError
         If the measurement is of no plan, or its parameters do not say of which.
     """
-    if measurement.kind not in ("plan", "straight"):
+    if measurement.kind not in ("plan", "straight", "straight_tensor_copy"):
         raise ScenarioError(f"{measurement.kind} {measurement.key}: no measurement of a plan")
     params = measurement.params
     schedule = str(_given(params, "schedule"))

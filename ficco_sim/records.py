@@ -51,7 +51,17 @@ UNITS = ("_s", "_ns", "_hz", "_w", "_c", "_bytes", "_bytes_per_s", "_flops", "_f
 
 TORN = "the file was cut off while it was written; resume that run to complete it"
 
-Kind = Literal["gemm", "gemms", "copy", "local_copy", "contention", "launch", "plan", "straight"]
+Kind = Literal[
+    "gemm",
+    "gemms",
+    "copy",
+    "local_copy",
+    "contention",
+    "launch",
+    "plan",
+    "straight",
+    "straight_tensor_copy",
+]
 Regime = Literal["burst", "sustained"]
 Init = Literal["randn", "zeros", "unknown"]
 Scalar = int | float | str | bool | None

@@ -26,7 +26,7 @@ from hw_validate.measure import Subject
 from hw_validate.memory import Arena, Inputs, random_inputs
 from hw_validate.placement import Placement
 from hw_validate.program import Backend, Prepared
-from hw_validate.straight import STRAIGHT, prepare_straight
+from hw_validate.straight import STRAIGHT, STRAIGHT_KINDS, StraightKind, prepare_straight
 from hw_validate.verify import Products, verify
 
 __all__ = ["COMPARED", "Choice", "PlanSettings", "choices", "plan_groups"]
@@ -53,6 +53,8 @@ class PlanSettings:
         Run an instrumented graph of each as well, for the spans of its tasks.
     straight
         Measure versions written straight in torch, without a plan, beside those that have one.
+    tensor_copies
+        Also straight versions that copy by ``Tensor.copy_``.
     """
 
     num_gpus: int = 8
@@ -65,6 +67,7 @@ class PlanSettings:
     core_blocks: int = 16
     spans: bool = True
     straight: bool = False
+    tensor_copies: bool = False
     init: str = "randn"
     seed: int = 0
     estimate_rounds: int = 22
@@ -74,7 +77,7 @@ class PlanSettings:
 class Choice:
     """One plan and how it is run."""
 
-    kind: Literal["plan", "straight"]
+    kind: Literal["plan"] | StraightKind
     schedule: str
     knobs: dict[str, int | str]
     submission: str
@@ -106,8 +109,13 @@ def choices(settings: PlanSettings) -> list[Choice]:
                 Choice(kind="plan", schedule=name, knobs=knobs, submission=how)
                 for how in settings.submissions
             ]
-            if settings.straight and has_straight(name, knobs):
-                found.append(Choice(kind="straight", schedule=name, knobs=knobs, submission="graph"))
+            if has_straight(name, knobs):
+                wanted = {"straight": settings.straight, "straight_tensor_copy": settings.tensor_copies}
+                found += [
+                    Choice(kind=kind, schedule=name, knobs=knobs, submission="graph")
+                    for kind in STRAIGHT_KINDS
+                    if wanted[kind]
+                ]
     return found
 
 
@@ -315,8 +323,9 @@ class _Opener:
         assert self.inputs is not None
         bound.memory.load(self.inputs)
         graph = run.choice.submission == "graph"
-        if run.choice.kind == "straight":
-            made = prepare_straight(bound)
+        if run.choice.kind != "plan":
+            copies = run.choice.kind == "straight_tensor_copy"
+            made = prepare_straight(bound, tensor_copies=copies)
             stack.callback(made.close)
             return made, None
         warm_up(bound)

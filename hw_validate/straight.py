@@ -5,6 +5,8 @@ They take the buffers of a bound plan, so that both versions move and multiply t
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,17 +15,28 @@ from ficco_sim.errors import HardwareError, ScenarioError
 from ficco_sim.plan import Region
 from ficco_sim.workload import split
 from hw_validate.executor import Bound
-from hw_validate.gpu import GATE_CYCLES
+from hw_validate.gpu import GATE_CYCLES, GpuBackend
 from hw_validate.program import Prepared, Run
+from hw_validate.runtime import Runtime
 
-__all__ = ["STRAIGHT", "prepare_straight"]
+__all__ = ["STRAIGHT", "STRAIGHT_KINDS", "StraightKind", "prepare_straight"]
 
 STRAIGHT = ("serial", "hetero-unfused-1d")
 """Schedules that have a straight version."""
 
+StraightKind = Literal["straight", "straight_tensor_copy"]
+STRAIGHT_KINDS: tuple[StraightKind, ...] = ("straight", "straight_tensor_copy")
+"""Kinds of records: copies by one memcpy of the runtime, or by ``Tensor.copy_``."""
 
-def prepare_straight(bound: Bound) -> Prepared:
+
+def prepare_straight(bound: Bound, *, tensor_copies: bool = False) -> Prepared:
     """The straight version of a bound plan's schedule, for gpu 0.
+
+    Parameters
+    ----------
+    tensor_copies
+        Copy by ``Tensor.copy_``, which between devices waits for a stream of the source and lets it
+        wait, instead of by one memcpy of the runtime.
 
     Raises
     ------
@@ -42,7 +55,7 @@ def prepare_straight(bound: Bound) -> Prepared:
     if bound.backend.kind != "gpu":
         return _OnCpu(lambda: body(bound, _OneStream()))
     with torch.cuda.device(device):
-        return _Graph(bound, body, device)
+        return _Graph(bound, body, device, tensor_copies=tensor_copies)
 
 
 class _OneStream:
@@ -50,6 +63,9 @@ class _OneStream:
 
     def on(self, _: str) -> "_OneStream":
         return self
+
+    def copy(self, dst: Tensor, src: Tensor) -> None:
+        dst.copy_(src)
 
     def wait_for(self, *_: str) -> None:
         return
@@ -64,9 +80,12 @@ class _OneStream:
 class _Streams:
     """Torch streams by name; all of them start after the main one."""
 
-    def __init__(self, main: torch.cuda.Stream, made: dict[str, torch.cuda.Stream]) -> None:
+    def __init__(self, main: torch.cuda.Stream, runtime: Runtime, *, tensor_copies: bool) -> None:
         self._main = main
-        self._made = made
+        self._runtime = runtime
+        self._tensor_copies = tensor_copies
+        self._made: dict[str, torch.cuda.Stream] = {}
+        self._there: dict[torch.device, torch.cuda.Stream] = {}
         self._forked: set[str] = set()
 
     def on(self, name: str) -> torch.cuda.StreamContext:
@@ -76,9 +95,25 @@ class _Streams:
             self._forked.add(name)
         return torch.cuda.stream(stream)
 
+    def copy(self, dst: Tensor, src: Tensor) -> None:
+        """Copy whole rows on the current stream."""
+        stream = torch.cuda.current_stream()
+        if not self._tensor_copies:
+            nbytes = src.numel() * src.element_size()
+            self._runtime.memcpy(dst.data_ptr(), src.data_ptr(), nbytes, stream.cuda_stream)
+            return
+        with ExitStack() as entered:
+            if src.is_cuda and src.device != dst.device:
+                # Torch copies on the source's current stream, and its default one is never captured.
+                there = self._there.setdefault(src.device, torch.cuda.Stream(src.device))
+                entered.enter_context(torch.cuda.stream(there))
+                entered.enter_context(torch.cuda.stream(stream))
+            dst.copy_(src, non_blocking=True)
+
     def join(self) -> None:
         for name in self._forked:
             self._main.wait_stream(self._made[name])
+        self._forked.clear()
 
     def event(self, name: str) -> torch.cuda.Event:
         event = torch.cuda.Event()
@@ -106,7 +141,7 @@ def _serial(bound: Bound, streams: "_Streams | _OneStream") -> None:
     for gpu in range(1, plan.num_gpus):
         there, here, _ = _views(bound, gpu, shards[gpu])
         with streams.on(f"copy{gpu}"):
-            here.copy_(there, non_blocking=True)
+            streams.copy(here, there)
         if isinstance(streams, _Streams):
             arrived.append(streams.event(f"copy{gpu}"))
     with streams.on("gemm0"):
@@ -136,7 +171,7 @@ def _hetero_unfused(bound: Bound, streams: "_Streams | _OneStream") -> None:
             there, here, c_MN = _views(bound, gpu, (start + lo, start + hi))
             lane = f"copy{(gpu - 1) % copies}"
             with streams.on(lane):
-                here.copy_(there, non_blocking=True)
+                streams.copy(here, there)
             with streams.on(f"gemm{turn % queues}"):
                 if isinstance(streams, _Streams):
                     torch.cuda.current_stream().wait_event(streams.event(lane))
@@ -162,24 +197,30 @@ class _Graph:
     """Torch's own graph of a body, and torch's own events around its replay."""
 
     def __init__(
-        self, bound: Bound, body: Callable[[Bound, "_Streams | _OneStream"], None], device: int
+        self,
+        bound: Bound,
+        body: Callable[[Bound, "_Streams | _OneStream"], None],
+        device: int,
+        *,
+        tensor_copies: bool,
     ) -> None:
         self._device = device
         self._backend = bound.backend
         self._main = torch.cuda.Stream()
-        made: dict[str, torch.cuda.Stream] = {}
+        assert isinstance(bound.backend, GpuBackend)
+        streams = _Streams(self._main, bound.backend.runtime, tensor_copies=tensor_copies)
         with torch.cuda.stream(self._main):
-            warm = _Streams(self._main, made)
-            body(bound, warm)  # libraries load outside of the capture
-            warm.join()
+            body(bound, streams)  # libraries load outside of the capture
+            streams.join()
         torch.cuda.synchronize(device)
         self._graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(self._graph, stream=self._main):
-                streams = _Streams(self._main, made)
                 body(bound, streams)
                 streams.join()
         except RuntimeError as error:
+            # The generator still thinks that it is being captured, and would refuse all use.
+            torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(f"cuda:{device}"))
             raise HardwareError(f"torch could not capture the straight version: {error}") from error
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)

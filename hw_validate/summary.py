@@ -182,7 +182,9 @@ def repeat_rows(measurements: Iterable[Measurement]) -> list[RepeatRow]:
     return rows
 
 
-def straight_rows(measurements: Sequence[Measurement]) -> list[tuple[str, str, str, float, float]]:
+def straight_rows(
+    measurements: Sequence[Measurement], kind: str = "straight"
+) -> list[tuple[str, str, str, float, float]]:
     """Workload, map, plan, and the medians of the plan and of its straight version, in seconds."""
     plans = {_identity(m): m for m in measurements if m.kind == "plan" and m.usable}
     return [
@@ -194,7 +196,7 @@ def straight_rows(measurements: Sequence[Measurement]) -> list[tuple[str, str, s
             m.median_s,
         )
         for m in measurements
-        if m.kind == "straight" and m.usable and _identity(m) in plans
+        if m.kind == kind and m.usable and _identity(m) in plans
     ]
 
 

@@ -1,4 +1,4 @@
-"""Layer: harness without a gpu. The script for two gpus, not run yet, calls it as it can be called."""
+"""Layer: harness without a gpu. The script for two gpus calls it as it can be called."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ printf -- '--end--\\n' >>"$CALLS"
 """
 
 
-@pytest.mark.parametrize("part", ["machine", "parts", "dma", "core", "repeated"])
+@pytest.mark.parametrize("part", ["machine", "parts", "dma", "core", "repeated", "own"])
 def test_every_command_of_the_script_can_be_run_dry(part, tmp_path, capsys):
     """What is to run for 20 minutes must not fail at its last command."""
     stand_in = tmp_path / "bin" / "python3"

@@ -49,6 +49,10 @@ def run(
         bool,
         Parameter(help="Also versions written straight in torch, without a plan.", negative=()),
     ] = False,
+    tensor_copies: Annotated[
+        bool,
+        Parameter(help="Also such versions that copy by Tensor.copy_.", negative=()),
+    ] = False,
     spans: Annotated[bool, Parameter(help="Also an instrumented run, for the spans of tasks.")] = True,
     measuring: Annotated[Measuring, Parameter(name="*")] = Measuring(),  # noqa: B008 - frozen
     json: JsonOption = None,
@@ -89,6 +93,7 @@ def run(
         core_blocks=core_blocks,
         spans=spans,
         straight=straight,
+        tensor_copies=tensor_copies,
         seed=measuring.seed,
         estimate_rounds=measuring.rounds + 7,
     )

@@ -186,11 +186,16 @@ def copy_cases(setup: Setup) -> Named:
             _several(_dma(direction, Rows.contiguous(nbytes), 1), 1, 1, setup)
             for nbytes in sizes.copy_bytes
         ]
-        if len(parse_direction(direction)) == 1:
-            cases += [
-                _several(_dma(direction, rows, 1), 1, 1, setup)
-                for rows in _strided(sizes.strided_bytes, sizes.row_bytes, sizes.pitch_rows)
-            ]
+        one_way = len(parse_direction(direction)) == 1
+        cases += [
+            _several(_dma(direction, rows, 1), 1, 1, setup)
+            for rows in _strided(
+                sizes.strided_bytes if one_way else sizes.strided_bytes[-1:],
+                sizes.row_bytes,
+                sizes.pitch_rows,
+            )
+        ]
+        if one_way:
             cases += [
                 _several(_dma(direction, Rows.contiguous(nbytes), count), count, streams, setup)
                 for nbytes, count, streams in itertools.product(
@@ -247,12 +252,12 @@ def _dma(direction: str, rows: Rows, regions: int) -> Copies:
     return Copies(direction=direction, rows=rows, engine="dma", blocks=None, regions=regions)
 
 
-def _strided(sizes: Sequence[int], row_bytes: Sequence[int], pitch_rows: int) -> list[Rows]:
+def _strided(sizes: Sequence[int], row_bytes: Sequence[int], pitch_rows: Sequence[int]) -> list[Rows]:
     """Rows that are apart at both ends, as in A, and at the source only, as in a staging buffer."""
     return [
-        Rows(rows=size // width, row_bytes=width, src_pitch=pitch_rows * width, dst_pitch=dst_pitch)
-        for size, width in itertools.product(sizes, row_bytes)
-        for dst_pitch in (pitch_rows * width, width)
+        Rows(rows=size // width, row_bytes=width, src_pitch=apart * width, dst_pitch=dst_pitch)
+        for size, width, apart in itertools.product(sizes, row_bytes, pitch_rows)
+        for dst_pitch in (apart * width, width)
     ]
 
 

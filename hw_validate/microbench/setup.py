@@ -93,7 +93,8 @@ class Sizes:
     copy_bytes
         Contiguous copies.
     strided_bytes, row_bytes, pitch_rows
-        Copies of rows, ``pitch_rows`` times as far apart as they are long.
+        Copies of rows, ``pitch_rows`` times as far apart as they are long; the largest also in two
+        directions at once.
     counts, count_bytes, streams
         Several copies, spread over streams.
     core_bytes, blocks
@@ -117,9 +118,9 @@ class Sizes:
     """
 
     copy_bytes: tuple[int, ...] = tuple(4 * KIB * 4**i for i in range(9))
-    strided_bytes: tuple[int, ...] = (MIB, 16 * MIB)
+    strided_bytes: tuple[int, ...] = (MIB, 16 * MIB, 256 * MIB)  # the last exceeds CPU caches
     row_bytes: tuple[int, ...] = (512, 2 * KIB, 8 * KIB)
-    pitch_rows: int = 8
+    pitch_rows: tuple[int, ...] = (2, 8)
     counts: tuple[int, ...] = (1, 8, 56)
     count_bytes: tuple[int, ...] = (4 * KIB, MIB)
     streams: tuple[int, ...] = (1, 4, 7)

@@ -1,8 +1,9 @@
 # Read by the scripts beside it, which set $out and $part.
-workloads="--workload llama3-70b-tp8-qkv-8k --workload llama3-70b-tp8-gate-up-8k
+gathers="--workload llama3-70b-tp8-qkv-8k --workload llama3-70b-tp8-gate-up-8k
 --workload llama3-405b-tp8-gate-up-8k --workload gpt3-175b-tp8-qkv-2k --workload llama3-8b-tp8-gate-up-8k
 --workload llama3-8b-fsdp8-gate-up-8k --workload llama3-8b-cp8-scores-128k
---workload mixtral-8x7b-ep8-gate-up-2k --gemm 4096,57344,4096 --gemm 8192,28672,8192"
+--gemm 4096,57344,4096 --gemm 8192,28672,8192"
+workloads="$gathers --workload mixtral-8x7b-ep8-gate-up-2k"
 repeated="--workload llama3-70b-tp8-gate-up-2k --workload llama3-70b-tp8-gate-up-256
 --workload gpt3-175b-tp8-mlp-up-2k --workload qwen2.5-72b-tp8-gate-up-4k
 --workload deepseek-v3-cp8-kv-up-32k"
