@@ -6,6 +6,7 @@ __all__ = [
     "HardwareError",
     "MachineError",
     "PlanError",
+    "RuleError",
     "ScenarioError",
     "SimulationError",
     "WorkloadError",
@@ -34,6 +35,10 @@ class MachineError(FiccoError):
 
 class ScenarioError(FiccoError):
     """Workload, machine, schedule and knobs do not fit together."""
+
+
+class RuleError(FiccoError):
+    """A rule that picks schedules is unknown, or its file, code or parameters are wrong."""
 
 
 class SimulationError(FiccoError):

@@ -14,6 +14,7 @@ __all__ = [
     "format_rate",
     "format_seconds",
     "parse_bytes",
+    "parse_seconds",
 ]
 
 KIB = 2**10
@@ -107,3 +108,30 @@ def parse_bytes(text: str) -> int:
     if not 1 <= size <= MAX_BYTES:
         raise ValueError(f"{text[:40]!r} must be from 1 byte to 1 PiB")
     return int(size)
+
+
+PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration with the unit s, ms, us or ns.
+
+    Raises
+    ------
+    ValueError
+        If the text is no finite duration from 0 up.
+
+    Examples
+    --------
+    >>> parse_seconds("5ms")
+    0.005
+    """
+    digits = text.strip().rstrip("smun ")
+    unit = text.strip()[len(digits) :].strip()
+    try:
+        seconds = float(digits) / PER_SECOND[unit]
+    except (KeyError, ValueError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"{text[:40]!r} must be a time such as 0.5us, 500ns or 1e-6s")
+    return seconds

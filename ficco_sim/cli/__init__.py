@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from ficco_sim.cli import calibrate, collective, lists, plans, run, topology, validate
+from ficco_sim.cli import calibrate, collective, heuristic, lists, plans, run, topology, validate
 from ficco_sim.command import run_app
 
 __all__ = ["main"]
@@ -21,6 +21,7 @@ app.command(lists.list_, name="list")
 app.command(calibrate.calibrate)
 app.command(validate.validate)
 app.command(topology.app)
+app.command(heuristic.app)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,7 +14,9 @@ from ficco_sim.workload import workload_from_options
 
 
 def list_(
-    what: Annotated[Literal["schedules", "workloads", "machines"], Parameter(help="What to list.")],
+    what: Annotated[
+        Literal["schedules", "workloads", "machines", "rules"], Parameter(help="What to list.")
+    ],
     *,
     machine: MachineOption = DEFAULT_MACHINE,
     json: JsonOption = None,
@@ -26,11 +28,20 @@ def list_(
         rows = catalogue.schedules()
     elif what == "machines":
         rows = catalogue.machines()
+    elif what == "rules":
+        from ficco_sim.heuristics import rule_rows
+
+        rows = rule_rows()
     else:
         rows = catalogue.workloads(find_machine(machine))
     if write_json(rows, json):
         return
     out = console(least_width=150)
+    if what == "rules":
+        from ficco_sim.heuristics.show import rules_table
+
+        out.print(rules_table(rows))
+        return
     out.print(catalogue.table(what, rows, machine))
 
 

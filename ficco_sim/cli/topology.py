@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from ficco_sim.cli.support import find_machine
 from ficco_sim.command import JsonOption, byte_count, console, say, write_json
 from ficco_sim.errors import ScenarioError
+from ficco_sim.units import parse_seconds
 
 if TYPE_CHECKING:
     from ficco_sim.machine import Machine, MachineFile
@@ -32,7 +33,6 @@ OutOption: TypeAlias = Annotated[
 PictureOption: TypeAlias = Annotated[
     Path | None, Parameter(help="Draw the machine to a .png, .svg or .pdf file.")
 ]
-PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 @app.command
@@ -262,14 +262,10 @@ def _rate(text: str | None) -> float | None:
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    digits = text.strip().rstrip("smun ")
-    unit = text.strip()[len(digits) :].strip()
     try:
-        seconds = float(digits) / PER_SECOND[unit]
-    except (KeyError, ValueError):
-        raise ScenarioError(
-            f"--latency: {text[:40]!r} must be a time such as 0.5us, 500ns or 1e-6s"
-        ) from None
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise ScenarioError(f"--latency: {error}") from error
     if not 0 <= seconds <= 1:
         raise ScenarioError(f"--latency: {text[:40]!r} must be from 0 to 1 s")
     return seconds
