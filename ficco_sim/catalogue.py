@@ -5,10 +5,11 @@ import io as text_io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficco_sim.comparison import COMPARED, gemm_to_communication
+from ficco_sim.comparison import gemm_to_communication
 from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.costs.table import predict_gemms
 from ficco_sim.errors import ScenarioError
+from ficco_sim.grid import COMPARED
 from ficco_sim.machine import Machine, load_machine, named_machines
 from ficco_sim.routing import Routes
 from ficco_sim.schedules import SCHEDULES, knobs_of

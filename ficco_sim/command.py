@@ -1,6 +1,7 @@
 """What command lines share: options, exit codes, one clear error, printing and writing of results."""
 
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
@@ -149,10 +150,15 @@ class Progress:
     ----------
     doing
         What is going on before the first step has a name.
+    line_every_s
+        Seconds between lines where the error stream is no terminal, for work of hours; none unless
+        given.
     """
 
-    def __init__(self, doing: str = "simulating") -> None:
+    def __init__(self, doing: str = "simulating", *, line_every_s: float | None = None) -> None:
         self._doing = doing
+        self._line_every_s = line_every_s
+        self._told_s = time.monotonic()
 
     def __enter__(self) -> Self:
         from rich import progress
@@ -170,3 +176,8 @@ class Progress:
     def __call__(self, done: int, total: int, name: str) -> None:
         """Show that ``done`` of ``total`` are done and ``name`` is next."""
         self._bar.update(self._task, completed=done, total=total, description=f"{name:20}")
+        now_s = time.monotonic()
+        every_s = self._line_every_s
+        if self._bar.disable and every_s is not None and now_s - self._told_s >= every_s:
+            self._told_s = now_s
+            sys.stderr.write(f"{name}\n")

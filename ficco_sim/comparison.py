@@ -1,7 +1,7 @@
 """The main job: all schedules of a workload on a machine, side by side, and what they tell."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
 from ficco_sim.costs import CostKind, CostModel, Submission, gemm_shape
 from ficco_sim.costs.uncertainty import NUM_DRAWS, UsedSizes, interval
 from ficco_sim.errors import ScenarioError
+from ficco_sim.grid import COMPARED, Grid
 from ficco_sim.machine import Machine
 from ficco_sim.memory import rare_collections
 from ficco_sim.metrics import (
@@ -33,17 +34,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Evaluation",
+    "Makespans",
     "Result",
     "best_of_each",
     "compare",
     "evaluate_plan",
+    "find_makespans",
     "gemm_to_communication",
 ]
 
-COMPARED: dict[str, tuple[str, ...]] = {
-    "all_gather_gemm": ("serial", "shard-p2p", "shard-ring", *FICCO),
-    "all_to_all_gemm": ("serial", "shard-p2p", *FICCO),
-}
 COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
 RELAY_PIECES = (2, 4, 8, 16)
 MAX_TRIED_TASKS = 20_000  # larger plans would take longer to try than they gain
@@ -148,6 +147,7 @@ def compare(
     costs: CostModel | None = None,
     engines: Sequence[str] = ("dma",),
     gather: str = "direct",
+    grid: Grid | None = None,
     intervals: bool = True,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Comparison:
@@ -164,6 +164,8 @@ def compare(
         Who moves the data: ``dma``, ``core`` or both.
     gather
         See `ficco_sim.schedules.ficco.ficco_schedule`.
+    grid
+        Other schedules and knobs to try, instead of ``engines`` and ``gather``.
     intervals
         Simulate the best plan, serial, and up to `MAX_NEAR` schedules within 15 % of the best again
         with `NUM_DRAWS` draws of what the profile's fits leave open.
@@ -175,38 +177,39 @@ def compare(
     FiccoError
         If the workload has no schedules yet, or the machine lacks links that they need.
     """
+    _check_pattern(workload)
+    if grid is None:
+        grid = Grid(engines=tuple(engines), gather=gather)
+    with rare_collections():
+        return _compare(workload, machine, costs, grid, progress, intervals=intervals)
+
+
+def _check_pattern(workload: Workload) -> None:
     if workload.pattern not in COMPARED:
         raise ScenarioError(
             f"workload {workload.name!r}: nothing to compare for the pattern {workload.pattern}, only "
             f"for {' and '.join(COMPARED)}"
         )
-    with rare_collections():
-        return _compare(workload, machine, costs, engines, gather, progress, intervals=intervals)
 
 
 def _compare(
     workload: Workload,
     machine: Machine,
     costs: CostModel | None,
-    engines: Sequence[str],
-    gather: str,
+    grid: Grid,
     progress: Callable[[int, int, str], None] | None,
     *,
     intervals: bool,
 ) -> Comparison:
     runner = _Runner(workload, machine, costs or CostModel(machine))
     trust = _Trust(runner, intervals=intervals)
-    grid = list(_grid(COMPARED[workload.pattern], machine.num_gpus, engines, gather))
-    steps = len(grid) + trust.draws
+    points = list(grid.points(workload.pattern, machine.num_gpus))
+    steps = len(points) + trust.draws
     runs: list[tuple[Result, dict[str, Any]]] = []
     traces: dict[str, tuple[Plan, Trace]] = {}
     best_s = float("inf")
-    # a gain over a slower engine's serial run would flatter
-    serial_s = min(
-        simulate(runner.plan("serial", {"engine": engine}), machine, runner.costs).makespan_s
-        for engine in engines
-    )
-    for done, (name, knobs) in enumerate(grid):
+    serial_s = runner.serial_s(grid.engines)
+    for done, (name, knobs) in enumerate(points):
         if progress is not None:
             progress(done, steps, name)
         plan = runner.plan(name, knobs)
@@ -216,14 +219,14 @@ def _compare(
         metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
         trust.note(plan, trace)
         runs.append((_result(plan, trace, metrics), knobs))
-        if name == "serial" and engines[0] == knobs["engine"]:
+        if name == "serial" and grid.engines[0] == knobs["engine"]:
             traces["serial"] = (plan, trace)
         if name != "serial" and trace.makespan_s < best_s:
             best_s = trace.makespan_s
             traces["best"] = (plan, trace)
     runs.sort(key=lambda run: run[0].makespan_s)
     if progress is not None and trust.draws:
-        progress(len(grid), steps, "intervals")
+        progress(len(points), steps, "intervals")
     results = trust.with_intervals(runs)
     alone = runner.alone(traces["serial"][0])
     return Comparison(
@@ -237,12 +240,55 @@ def _compare(
         serial_s=serial_s,
         best=results[0].schedule,
         remarks=(
-            *remarks(workload, machine.num_gpus, max(_chunk_counts(machine.num_gpus))),
+            *remarks(workload, machine.num_gpus, grid.most_chunks(machine.num_gpus)),
             *trust.remarks(),
         ),
         verdict=_verdict(results, alone, serial_s, COMM_NAMES[workload.pattern]),
         results=tuple(results),
         traces=traces,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Makespans:
+    """What `find_makespans` found of one workload on one machine; fields as in `Comparison`.
+
+    Parameters
+    ----------
+    points
+        Schedule, its knobs and the makespan in seconds, best first.
+    """
+
+    gemm_s: float
+    comm_s: float
+    ideal_s: float
+    serial_s: float
+    points: tuple[tuple[str, dict[str, Any], float], ...]
+
+
+def find_makespans(
+    workload: Workload, machine: Machine, *, costs: CostModel | None = None, grid: Grid | None = None
+) -> Makespans:
+    """The makespans that `compare` finds and no more: no plan is checked, no metrics are derived.
+
+    Takes about half the time. What schedules make is proved by their tests as well.
+    """
+    _check_pattern(workload)
+    grid = grid or Grid()
+    with rare_collections():
+        runner = _Runner(workload, machine, costs or CostModel(machine))
+        alone = runner.alone(runner.plan("serial", {"engine": grid.engines[0]}))
+        points = [
+            (name, knobs, simulate(runner.plan(name, knobs), machine, runner.costs).makespan_s)
+            for name, knobs in grid.points(workload.pattern, machine.num_gpus)
+        ]
+        serial_s = min(makespan_s for name, _, makespan_s in points if name == "serial")
+    return Makespans(
+        gemm_s=alone.gemm_whole_s,
+        comm_s=alone.comm_whole_s,
+        ideal_s=alone.ideal_s,
+        serial_s=serial_s,
+        points=tuple(sorted(points, key=lambda point: point[2])),
     )
 
 
@@ -303,6 +349,13 @@ class _Runner:
     def plan(self, schedule: str, knobs: dict[str, Any]) -> Plan:
         """A schedule's plan for this machine, relayed where no link joins two gpus."""
         return self.relayed(make_plan(schedule, self.workload, self.machine.num_gpus, knobs))
+
+    def serial_s(self, engines: Sequence[str]) -> float:
+        """Makespan of serial by the quickest engine: a gain over a slower one would flatter."""
+        return min(
+            simulate(self.plan("serial", {"engine": engine}), self.machine, self.costs).makespan_s
+            for engine in engines
+        )
 
     def relayed(self, plan: Plan) -> Plan:
         """The plan with relays where no link joins two gpus.
@@ -509,25 +562,6 @@ def _near_best(results: Sequence[Result]) -> list[int]:
     return sorted({0, serial, *near[:MAX_NEAR]})
 
 
-def _chunk_counts(num_gpus: int) -> list[int]:
-    return sorted({2, 4, num_gpus})
-
-
-def _grid(
-    schedules: Sequence[str], num_gpus: int, engines: Sequence[str], gather: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Schedules and knobs to try; serial first."""
-    for name in schedules:
-        for engine in engines:
-            if name not in FICCO:
-                yield name, {"engine": engine}
-                continue
-            for num_chunks in _chunk_counts(num_gpus):
-                for queues in (1, 4) if "-unfused-" in name else (1,):
-                    knobs = {"num_chunks": num_chunks, "compute_queues": queues, "engine": engine}
-                    yield name, knobs | {"gather": gather}
-
-
 def _engine(plan: Plan) -> str:
     """Who moves the plan's data; plans from files may have any knobs."""
     engines = (t.queue.engine for t in plan.tasks if isinstance(t, Transfer))
@@ -585,10 +619,12 @@ def _verdict(results: Sequence[Result], alone: Alone, serial_s: float, comm: str
 
 
 def _gain(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -> str:
-    best = next(r for r in results if r.schedule != "serial")
+    best = next((r for r in results if r.schedule != "serial"), None)
     most = serial_s / alone.ideal_s if alone.ideal_s > 0 else 1.0
     gemm, comm_time = format_seconds(alone.gemm_whole_s), format_seconds(alone.comm_whole_s)
     share = f"GEMM {gemm}, {comm} {comm_time}"
+    if best is None:
+        return f"Nothing but serial was tried ({share}): perfect overlap could gain {most:.2f}x."
     if best.speedup < WORTH_IT:
         return (
             f"Overlap does not pay here ({share}): perfect overlap could gain {most:.2f}x, but the "
@@ -598,10 +634,10 @@ def _gain(results: Sequence[Result], alone: Alone, serial_s: float, comm: str) -
     fraction = (
         "" if best.fraction_of_ideal is None else f", {best.fraction_of_ideal:.0%} of the ideal gain"
     )
-    p2p = next(r for r in results if r.schedule == "shard-p2p")
+    p2p = next((r for r in results if r.schedule == "shard-p2p"), None)
     shard = (
         f"; overlap by whole shards (shard-p2p) loses, {p2p.speedup:.2f}x"
-        if p2p.speedup < 1 / WORTH_IT
+        if p2p is not None and p2p.speedup < 1 / WORTH_IT
         else ""
     )
     emulated = " Its 2d copies are emulated." if "emulated-2d" in best.labels else ""

@@ -10,12 +10,13 @@ import io as text_io
 import json
 import math
 import os
+import re
 import tempfile
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from ficco_sim.errors import FileError
 
@@ -24,6 +25,7 @@ __all__ = [
     "decode",
     "dump_json",
     "dump_yaml",
+    "file_errors",
     "load",
     "parse_json",
     "parse_yaml",
@@ -31,6 +33,7 @@ __all__ = [
     "read_text",
     "to_plain",
     "write_text",
+    "writing",
 ]
 
 T = TypeVar("T")
@@ -80,7 +83,7 @@ def read_document(path: Path) -> Any:
     return parse_json(text, str(path)) if is_json else parse_yaml(text, str(path))
 
 
-def load(path: Path, cls: type[T]) -> T:
+def load(path: Path, cls: type[T], *, lines: bool = False) -> T:
     """Read a file and check it against a dataclass: unknown keys and wrong types are refused.
 
     Parameters
@@ -89,17 +92,25 @@ def load(path: Path, cls: type[T]) -> T:
         A ``.json`` file; any other suffix is read as YAML.
     cls
         The dataclass that describes the document.
+    lines
+        Whether errors name lines too: for files that people write by hand.
 
     Raises
     ------
     FileError
         Naming the file, the key, the value and the rule.
     """
-    return decode(read_document(path), cls, str(path))
+    document = read_document(path)
+    return decode(document, cls, str(path), functools.partial(_key_lines, path) if lines else None)
 
 
-def decode(document: Any, cls: type[T], where: str) -> T:
-    """Check plain data against a dataclass; ``where`` opens every error message."""
+def decode(
+    document: Any, cls: type[T], where: str, lines: Callable[[], Mapping[str, int]] | None = None
+) -> T:
+    """Check plain data against a dataclass; ``where`` opens every error message.
+
+    ``lines``, if given, tells where each key is; it is asked only for errors.
+    """
     from pydantic import ValidationError
 
     _check_plain(document, where)
@@ -107,7 +118,40 @@ def decode(document: Any, cls: type[T], where: str) -> T:
         # strict mode takes lists for tuples only in JSON input
         return cast("T", _adapter(cast("Hashable", cls)).validate_json(json.dumps(document)))
     except ValidationError as error:
-        raise FileError(_explain(error, where)) from error
+        raise FileError(_explain(error, where, lines() if lines else {})) from error
+
+
+def _key_lines(path: Path) -> dict[str, int]:
+    """The line of every key of a YAML or JSON file, keys written as in error messages."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+    found: dict[str, int] = {}
+    stack = [("", YAML(typ="safe", pure=True).compose(read_text(path, MAX_YAML_BYTES)))]
+    while stack:
+        key, node = stack.pop()
+        parts: list[tuple[str, Any, Any]] = []
+        if isinstance(node, MappingNode):
+            parts = [(_join(key, str(name.value)), name, value) for name, value in node.value]
+        elif isinstance(node, SequenceNode):
+            parts = [(f"{key}[{i}]", item, item) for i, item in enumerate(node.value)]
+        for name, mark, value in parts:
+            if name not in found:  # an alias is met again, and may hold itself
+                found[name] = mark.start_mark.line + 1
+                stack.append((name, value))
+    return found
+
+
+def _place(where: str, key: str, message: str, lines: Mapping[str, int]) -> str:
+    """File and line of a key, or of the innermost thing around it whose line is known."""
+    if not lines:
+        return where
+    # checks of our own open with the key that they are about
+    inner = re.match(r"[\w.\[\]-]+(?=: )", message)
+    at = _join(key, inner[0]) if inner else key
+    while at and at not in lines:
+        at = at[: max(at.rfind("."), at.rfind("["), 0)]
+    return f"{where}: line {lines[at]}" if at else where
 
 
 @functools.cache
@@ -223,15 +267,31 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a binary file whole or not at all; see `write_text`."""
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write to, which takes its name, whole and on disk, when the context ends.
+
+    Raises
+    ------
+    FileError
+        As `write_text`; nothing has changed then, and neither if the context ends with an error.
+    """
     check_target(path)
-    with _file_errors(path):
+    with file_errors(path):
         if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a device such as /dev/stdout cannot be replaced
+            with path.open("wb") as device:  # such as /dev/stdout; cannot be replaced
+                yield device
             return
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
             umask = os.umask(0)
             os.umask(umask)
             Path(name).chmod(0o666 & ~umask)
@@ -249,7 +309,7 @@ def check_target(path: Path) -> None:
     FileError
         If the path is a folder, or its folder is absent or not writable.
     """
-    with _file_errors(path):
+    with file_errors(path):
         if path.is_dir():
             raise FileError(f"{path}: cannot be written: is a folder")
         if not path.parent.is_dir():
@@ -259,7 +319,8 @@ def check_target(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
+def file_errors(path: Path) -> Iterator[None]:
+    """Errors of the system become ones that name the file."""
     try:
         yield
     except OSError as error:
@@ -379,7 +440,7 @@ def _of_meant_classes(items: list[Any]) -> list[Any]:
     ]
 
 
-def _explain(error: Any, where: str) -> str:
+def _explain(error: Any, where: str, key_lines: Mapping[str, int]) -> str:
     """Turn a pydantic error into lines of file, key, value and rule."""
     lines = []
     for item in _of_meant_classes(error.errors(include_url=False)):
@@ -397,7 +458,8 @@ def _explain(error: Any, where: str) -> str:
             message = "missing"
         elif not isinstance(item["input"], (dict, list)):
             message = f"{_short(item['input'])}: {message}"
-        lines.append(f"{where}: {key}: {message}" if key else f"{where}: {message}")
+        place = _place(where, key, message, key_lines)
+        lines.append(f"{place}: {key}: {message}" if key else f"{place}: {message}")
     unique = list(dict.fromkeys(lines))
     shown = unique[:8]
     if len(unique) > len(shown):

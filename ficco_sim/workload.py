@@ -2,7 +2,8 @@
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -15,9 +16,11 @@ __all__ = [
     "OUTPUT_DTYPE",
     "PATTERNS",
     "Pattern",
+    "Recipe",
     "Workload",
     "WorkloadSet",
     "get_workload",
+    "load_workload_set",
     "load_workloads",
     "named_workloads",
     "skewed",
@@ -45,6 +48,7 @@ COLLECTIVES: tuple[Pattern, ...] = ("all_gather", "all_to_all", "reduce_scatter"
 MAX_DIM = 10**9
 MAX_DEGREE = 1024
 MAX_SKEW = 10
+MAX_WORKLOADS = 100_000  # in one file
 STRICT = {"extra": "forbid", "strict": True}
 
 
@@ -298,11 +302,28 @@ def skewed(workload: Workload, skew: float) -> Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a set of workloads was made: a maker of `ficco_sim.scenarios` and its arguments."""
+
+    __pydantic_config__: ClassVar = STRICT
+    maker: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSet:
-    """The content of a workload file: parts of one gpu, or whole operators and their degrees."""
+    """The content of a workload file: parts of one gpu, or whole operators and their degrees.
+
+    Parameters
+    ----------
+    name, made_by
+        Of a set of scenarios: what it is called, and how it can be made again.
+    """
 
     __pydantic_config__: ClassVar = STRICT
     format_version: Literal[1]
+    name: str = ""
+    made_by: Recipe | None = None
     workloads: tuple[Workload, ...] = ()
     operators: tuple[Operator, ...] = ()
 
@@ -313,15 +334,22 @@ class WorkloadSet:
     def __post_init__(self) -> None:
         if not self.workloads and not self.operators:
             raise WorkloadError("workloads, operators: both lists are empty")
-        names = [w.name for w in self.workloads] + [o.name for o in self.operators]
-        for name in names:
-            if names.count(name) > 1:
+        names = Counter(w.name for w in self.workloads) + Counter(o.name for o in self.operators)
+        if names.total() > MAX_WORKLOADS:
+            raise WorkloadError(f"workloads: {names.total():,} are more than {MAX_WORKLOADS:,}")
+        for name, count in names.items():
+            if count > 1:
                 raise WorkloadError(f"workloads: the name {name!r} occurs twice")
+
+
+def load_workload_set(path: Path) -> WorkloadSet:
+    """Read a YAML or JSON file of workloads."""
+    return io.load(path, WorkloadSet)
 
 
 def load_workloads(path: Path) -> tuple[Workload, ...]:
     """Read the workloads of a YAML or JSON file."""
-    return io.load(path, WorkloadSet).all_workloads()
+    return load_workload_set(path).all_workloads()
 
 
 @functools.cache

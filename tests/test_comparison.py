@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ficco_sim.comparison import COMPARED as COMPARED_FOR
-from ficco_sim.comparison import compare
+from ficco_sim.comparison import compare, find_makespans
 from ficco_sim.costs import CostModel
 from ficco_sim.errors import MachineError, ScenarioError
+from ficco_sim.grid import COMPARED as COMPARED_FOR
+from ficco_sim.grid import Grid
 from ficco_sim.io import dump_json
 from ficco_sim.machine import load_machine
 from ficco_sim.schedules import FICCO
@@ -131,3 +132,40 @@ def test_all_to_all_compares_all_but_the_ring(mesh):
     # every gpu receives seven eighths of its rows, over seven links at once
     shard_s = 4096 / 8 * 4096 * 2 / 46.5e9
     assert result.comm_s == pytest.approx(shard_s, rel=0.1)
+
+
+def test_a_grid_chooses_schedules_and_knobs(mesh):
+    workload = get_workload("llama3-70b-tp8-gate-up-256")
+    grid = Grid(schedules=("uniform-unfused-1d",), num_chunks=(2, 3), compute_queues=(2,))
+    result = compare(workload, mesh, grid=grid, intervals=False)
+    rows = {(r.schedule, r.num_chunks, r.compute_queues) for r in result.results}
+    assert rows == {("serial", 1, 1), ("uniform-unfused-1d", 2, 2), ("uniform-unfused-1d", 3, 2)}
+    alone = compare(workload, mesh, grid=Grid(schedules=("serial",)), intervals=False)
+    assert alone.verdict.startswith("Nothing but serial was tried")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"schedules": ("all-gather",)}, "schedules: 'all-gather' is unknown; one of: serial, "),
+        ({"engines": ("dma", "dma")}, "engines: 'dma' occurs twice"),
+        ({"num_chunks": (0,)}, "num_chunks: 0 must be a whole number from 1 to 1024"),
+        ({"compute_queues": ()}, "compute_queues: at least one is needed"),
+        ({"gather": "x"}, "gather: 'x' is unknown; one of: direct, copy"),
+    ],
+)
+def test_a_grid_refuses_what_cannot_be(values, message):
+    with pytest.raises(ScenarioError, match=message):
+        Grid(**values)
+
+
+def test_makespans_alone_are_those_of_the_comparison(mesh, balanced):
+    found = find_makespans(get_workload("llama3-70b-tp8-qkv-32k"), mesh)
+    wanted = [(r.schedule, r.num_chunks, r.compute_queues, r.makespan_s) for r in balanced.results]
+    rows = [
+        (name, knobs.get("num_chunks", 1), knobs.get("compute_queues", 1), makespan_s)
+        for name, knobs, makespan_s in found.points
+    ]
+    assert rows == wanted
+    for name in ("gemm_s", "comm_s", "ideal_s", "serial_s"):
+        assert getattr(found, name) == getattr(balanced, name)

@@ -2,7 +2,18 @@
 
 from cyclopts import App
 
-from ficco_sim.cli import calibrate, collective, heuristic, lists, plans, run, topology, validate
+from ficco_sim.cli import (
+    calibrate,
+    collective,
+    heuristic,
+    lists,
+    plans,
+    run,
+    scenarios,
+    sweep,
+    topology,
+    validate,
+)
 from ficco_sim.command import run_app
 
 __all__ = ["main"]
@@ -20,6 +31,8 @@ for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost, col
 app.command(lists.list_, name="list")
 app.command(calibrate.calibrate)
 app.command(validate.validate)
+app.command(sweep.sweep)
+app.command(scenarios.app)
 app.command(topology.app)
 app.command(heuristic.app)
 

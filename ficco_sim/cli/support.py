@@ -140,3 +140,23 @@ def interval_line(interval_s: tuple[float, float]) -> str:
 def remark_lines(remarks: Sequence[str]) -> list[str]:
     """Remarks as sentences."""
     return [f"Note: {remark}." for remark in remarks]
+
+
+def whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    """The numbers that an option lists with commas."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
+        raise ScenarioError(f"{option}: {text[:40]!r} must be whole numbers, such as 4,4")
+    return tuple(int(part) for part in parts)
+
+
+def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """The numbers that an option lists with commas; they may have fractions."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ScenarioError(f"{option}: {text[:40]!r} must be numbers, such as 0.5,2") from None

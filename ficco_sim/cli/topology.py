@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from ficco_sim.cli.support import find_machine
+from ficco_sim.cli.support import find_machine, whole_numbers
 from ficco_sim.command import JsonOption, byte_count, console, say, write_json
 from ficco_sim.errors import ScenarioError
 from ficco_sim.units import parse_seconds
@@ -185,7 +185,7 @@ def make(
         bandwidth_bytes_per_s=rate,
         latency_s=latency_s,
         num_gpus=num_gpus,
-        extents=_whole_numbers("--extents", extents),
+        extents=whole_numbers("--extents", extents),
         both_ways=not one_way,
         name=name,
     )
@@ -272,16 +272,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _two_gpus(text: str) -> tuple[int, int]:
-    numbers = _whole_numbers("--route", text)
+    numbers = whole_numbers("--route", text)
     if numbers is None or len(numbers) != 2:
         raise ScenarioError(f"--route: {text[:40]!r} must be two gpus, such as 0,5")
     return numbers[0], numbers[1]
-
-
-def _whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
-        raise ScenarioError(f"{option}: {text[:40]!r} must be whole numbers, such as 4,4")
-    return tuple(int(part) for part in parts)
