@@ -1,14 +1,16 @@
 """What rules decide on: a workload and a machine in about thirty numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.grid import COMPARED
 from ficco_sim.heuristics.machine_features import dtype_features, machine_features
 from ficco_sim.machine import Machine
+from ficco_sim.units import format_bytes, format_flops, format_rate, format_seconds
 from ficco_sim.workload import Workload
 
-__all__ = ["FEATURE_NAMES", "Features", "features_of"]
+__all__ = ["FEATURE_NAMES", "Features", "features_of", "format_feature"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,17 @@ class Features:
 
 FEATURE_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Features))
 NOTHING_MOVES = 1e9  # stands for an endless ratio, which JSON cannot say
+
+UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_flops_per_byte", lambda x: f"{x:.0f} FLOP/B"),
+    ("_flops_per_s", lambda x: f"{x / 1e12:.0f} TFLOP/s"),
+    ("_bytes_per_s", format_rate),
+    ("_bytes", format_bytes),
+    ("flops", format_flops),
+    ("_s", format_seconds),
+    ("", lambda x: f"{x:.4g}" if isinstance(x, float) else str(x)),
+)
+"""Endings of features' names, the longest first, and how such a value is written."""
 
 _last: tuple[Workload, Machine, Features] | None = None
 
@@ -171,3 +184,16 @@ def _compute(workload: Workload, machine: Machine) -> Features:
         launch_s=launch_s,
         event_wait_s=place.event_wait_s,
     )
+
+
+def format_feature(name: str, value: float) -> str:
+    """Write the value of a feature, or a threshold for it, with its unit.
+
+    Examples
+    --------
+    >>> format_feature("comm_s", 0.00036715)
+    '367.15 us'
+    >>> format_feature("gemm_to_comm", 3.95123)
+    '3.951'
+    """
+    return next(write for ending, write in UNITS if name.endswith(ending))(value)

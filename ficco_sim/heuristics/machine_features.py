@@ -104,9 +104,9 @@ def machine_features(machine: Machine) -> MachineFeatures:
 
 def _compute(machine: Machine) -> MachineFeatures:
     copy, launch = machine.profile.copy, machine.profile.launch
-    engines = machine.gpu.num_dma_engines
     rates = _Rates(machine)
-    one, many = copy.engine_bytes_per_s, engines * copy.engine_bytes_per_s
+    one = copy.engine_bytes_per_s
+    many = machine.gpu.num_dma_engines * rates.by_one_engine(one)
     return MachineFeatures(
         name=machine.name,
         num_gpus=machine.num_gpus,
@@ -117,7 +117,7 @@ def _compute(machine: Machine) -> MachineFeatures:
         peer_bytes_per_s=min(one, rates.peer()),
         next_bytes_per_s=min(one, rates.next()),
         copy_command_s=copy.setup_s + copy.completion_s,
-        num_dma_engines=engines,
+        num_dma_engines=machine.gpu.num_dma_engines,
         queue_gap_s=launch.queue_gap_s,
         event_wait_s=launch.event_wait_s,
         local_copy_bytes_per_s=machine.profile.local_copy.bytes_per_s,
@@ -184,6 +184,23 @@ class _Rates:
         # mean load over all links: right where all gpus see the same machine
         crossed = sum(sum(self.routes(0, h).shares) for h in range(1, p))
         return (p - 1) * sum(x.usable_bytes_per_s for x in self.machine.links) / (p * crossed)
+
+    def by_one_engine(self, engine_bytes_per_s: float) -> float:
+        """Of copies one after another from all gpus that need no relay; at the slowest gpu."""
+        direct = Routes(self.machine).direct
+        slowest = engine_bytes_per_s
+        for g in range(self.num_gpus if self.num_gpus <= MAX_ROUTED_GPUS else 1):
+            peers = [h for h in range(self.num_gpus) if h != g and direct(h, g)]
+            times = [1 / min(engine_bytes_per_s, self._alone(h, g)) for h in peers]
+            slowest = min(slowest, len(peers) / sum(times)) if peers else slowest
+        return slowest
+
+    def _alone(self, src: int, dst: int) -> float:
+        route = self.routes(src, dst)
+        links = self.machine.links
+        return min(
+            links[i].usable_bytes_per_s / x for i, x in zip(route.links, route.shares, strict=True)
+        )
 
     def peer(self) -> float:
         """Of step after step, each from one peer."""

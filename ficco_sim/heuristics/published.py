@@ -80,7 +80,7 @@ def _choose(
         return Decision(schedule="uniform-fused-2d", reason=f"M {f.m} < K {f.k}: rows are few")
     what, show = words
     said = f"{what} {show(size)}"
-    if size > factor * unit:
+    if size > unit * factor:
         return Decision(
             schedule="hetero-unfused-1d", reason=f"{said} is above {factor:g} x {show(unit)}"
         )

@@ -1,42 +1,58 @@
 """Rules by name."""
 
+from pathlib import Path
 from typing import Any
 
 from ficco_sim.errors import RuleError
 from ficco_sim.grid import COMPARED
+from ficco_sim.heuristics.oracle import Oracle
 from ficco_sim.heuristics.published import published, published_literal, published_time
+from ficco_sim.heuristics.python_rule import load_python_rule
 from ficco_sim.heuristics.rule import Rule
+from ficco_sim.heuristics.rule_file import load_rule_file, rule_from_file
 from ficco_sim.heuristics.simple import always, size_threshold
 
 __all__ = ["RULES", "find_rule", "rule_rows"]
 
 _SCHEDULES = tuple(dict.fromkeys(name for names in COMPARED.values() for name in names))
 
-RULES: dict[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        published(),
-        published_literal(),
-        published_time(),
-        size_threshold(),
-        *(always(schedule) for schedule in _SCHEDULES),
-    )
-}
-"""Built-in rules. What `closed_form` and learned trees add is put here too."""
+_BUILT_IN: tuple[Rule, ...] = (
+    published(),
+    published_literal(),
+    published_time(),
+    size_threshold(),
+    Oracle(),
+    *(always(schedule) for schedule in _SCHEDULES),
+)
+RULES: dict[str, Rule] = {rule.name: rule for rule in _BUILT_IN}
+"""Built-in rules by name."""
 
 
 def find_rule(text: str) -> Rule:
-    """A built-in rule by its name.
+    """The rule that a text names.
+
+    Parameters
+    ----------
+    text
+        The name of a built-in rule; a ``.yaml``, ``.yml`` or ``.json`` file of thresholds, see
+        `ficco_sim.heuristics.rule_file`; or ``FILE.py:FUNCTION``, which is run as code, see
+        `ficco_sim.heuristics.python_rule`.
 
     Raises
     ------
-    RuleError
-        If there is no such rule; the message lists the known ones.
+    RuleError, FileError
+        If there is no such rule, or its file is wrong; the message says what.
     """
-    rule = RULES.get(text)
-    if rule is None:
-        raise RuleError(f"rule {text!r} is unknown; one of: {', '.join(RULES)}")
-    return rule
+    if text in RULES:
+        return RULES[text]
+    if text.endswith((".yaml", ".yml", ".json")):
+        return rule_from_file(load_rule_file(Path(text)))
+    path, colon, function = text.rpartition(":")
+    if colon and path.endswith(".py"):
+        return load_python_rule(Path(path), function)
+    if text.endswith(".py"):
+        raise RuleError(f"rule {text!r}: name the function too, {text}:FUNCTION")
+    raise RuleError(f"rule {text!r} is unknown; a file, or one of: {', '.join(RULES)}")
 
 
 def rule_rows() -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
 
 from ficco_sim.errors import RuleError
@@ -107,9 +109,7 @@ def decide(rule: Rule, workload: Workload, machine: Machine) -> Decision | RuleF
     try:
         answer = rule.pick(workload, machine)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - code of the user's
-        text = " ".join(str(error).split())
-        message = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        return RuleFault(rule=rule.name, kind="raised", message=message)
+        return RuleFault(rule=rule.name, kind="raised", message=_words(error))
     decision = _read(rule.name, answer)
     if isinstance(decision, RuleFault):
         return decision
@@ -117,6 +117,14 @@ def decide(rule: Rule, workload: Workload, machine: Machine) -> Decision | RuleF
     if fault is not None:
         return RuleFault(rule=rule.name, kind=fault[0], message=fault[1])
     return decision
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong and where, without a traceback."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())
+    where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+    return f"{where}: {text}" if text else where
 
 
 def _read(rule: str, answer: Any) -> Decision | RuleFault:

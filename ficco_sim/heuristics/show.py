@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ficco_sim.heuristics.features import Features
+from ficco_sim.heuristics.features import Features, format_feature
 from ficco_sim.heuristics.rule import Picks
-from ficco_sim.units import US, format_bytes, format_flops, format_rate, format_seconds
+from ficco_sim.units import US, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,25 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["feature_lines", "picks_table", "rules_table"]
 
 A_LINE = 4
-UNITS = (
-    ("_flops_per_byte", lambda x: f"{x:.0f} FLOP/B"),
-    ("_flops_per_s", lambda x: f"{x / 1e12:.0f} TFLOP/s"),
-    ("_bytes_per_s", format_rate),
-    ("_bytes", format_bytes),
-    ("flops", format_flops),
-    ("_s", format_seconds),
-    ("", lambda x: f"{x:.4g}" if isinstance(x, float) else str(x)),
-)
-"""Endings of features' names, the longest first, and how such a value is written."""
 
 
 def feature_lines(features: Features) -> Iterator[str]:
     """All features with their units, a few to a line."""
-    words = []
-    for f in fields(features):
-        value = getattr(features, f.name)
-        write = next(write for ending, write in UNITS if f.name.endswith(ending))
-        words.append(f"{f.name} {write(value)}")
+    words = [f"{f.name} {format_feature(f.name, getattr(features, f.name))}" for f in fields(features)]
     for i in range(0, len(words), A_LINE):
         yield "  " + "".join(f"{word:36}" for word in words[i : i + A_LINE]).rstrip()
 
