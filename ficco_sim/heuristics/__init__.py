@@ -8,7 +8,7 @@ from ficco_sim.heuristics.decision import (
     default_knobs,
 )
 from ficco_sim.heuristics.features import FEATURE_NAMES, Features, features_of
-from ficco_sim.heuristics.machine_features import MachineFeatures, machine_features
+from ficco_sim.heuristics.machines import MachineFeatures, machine_features
 from ficco_sim.heuristics.registry import RULES, find_rule, rule_rows
 from ficco_sim.heuristics.rule import FeatureRule, Pick, Picks, Rule, decide, pick_all
 from ficco_sim.heuristics.rule_file import (

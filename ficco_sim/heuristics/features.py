@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from ficco_sim.errors import ScenarioError
 from ficco_sim.grid import COMPARED
-from ficco_sim.heuristics.machine_features import dtype_features, machine_features
+from ficco_sim.heuristics.machines import dtype_features, machine_features
 from ficco_sim.machine import Machine
 from ficco_sim.units import format_bytes, format_flops, format_rate, format_seconds
 from ficco_sim.workload import Workload
@@ -46,7 +46,7 @@ class Features:
         A as a gpu multiplies it; the part of one owner; what arrives from all peers.
     peer_bytes_per_s, all_peers_bytes_per_s, next_bytes_per_s
         Received by a gpu from one peer after another, from all at once, from the next gpu only; see
-        `ficco_sim.heuristics.machine_features.MachineFeatures`.
+        `ficco_sim.heuristics.machines.MachineFeatures`.
     comm_s
         Estimate of the whole communication: ``received / all_peers + copy_step``.
     peer_comm_s

@@ -89,9 +89,20 @@ def check_parameters(rule: str, known: Values, values: Values) -> None:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise RuleError(f"rule {rule}: no parameter {name!r}; {has}")
-        number = not isinstance(value, bool) and isinstance(value, (int, float))
-        if not number or not (math.isfinite(value) and value >= 0):
-            raise RuleError(f"rule {rule}: {name}: {value!r} must be a finite number from 0 up")
+        check_number(f"rule {rule}: {name}", value)
+
+
+def check_number(key: str, value: Any) -> None:
+    """Refuse what cannot be a parameter; ``key`` opens the message.
+
+    Raises
+    ------
+    RuleError
+        Naming key and value.
+    """
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if not number or not (math.isfinite(value) and value >= 0):
+        raise RuleError(f"{key}: {value!r} must be a finite number from 0 up")
 
 
 def decide(rule: Rule, workload: Workload, machine: Machine) -> Decision | RuleFault:

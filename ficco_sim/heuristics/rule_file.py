@@ -27,7 +27,7 @@ from ficco_sim import io
 from ficco_sim.errors import RuleError
 from ficco_sim.heuristics.decision import Decision, find_fault
 from ficco_sim.heuristics.features import FEATURE_NAMES, Features, format_feature
-from ficco_sim.heuristics.rule import FeatureRule, Values, check_parameters
+from ficco_sim.heuristics.rule import FeatureRule, Values, check_number
 from ficco_sim.workload import Workload
 
 __all__ = ["Bounds", "Case", "RuleFile", "load_rule_file", "rule_from_file", "save_rule_file"]
@@ -117,7 +117,7 @@ class RuleFile:
             key = f"parameters.{name}"
             if not name.isidentifier() or name in FEATURE_NAMES:
                 raise RuleError(f"{key}: {name!r} must be a word, and no feature's name")
-            check_parameters(key, self.parameters, {name: value})
+            check_number(key, value)
         for i, case in enumerate(self.cases):
             for feature, bounds in case.when.items():
                 for name, threshold in bounds.given():
