@@ -295,6 +295,11 @@ def test_answers_may_be_names_decisions_or_dicts(mesh):
     }  # fmt: skip
 
 
+def test_reasons_are_made_text(mesh):
+    for answer in ({"schedule": "serial", "reason": 3}, Decision(schedule="serial", reason=3)):
+        assert decide(rule_of(answer), gather(64, 64, 64), mesh).reason == "3"
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [

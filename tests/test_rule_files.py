@@ -1,5 +1,6 @@
 """Layer: files. Rules as YAML and as Python, learned trees as YAML; errors say where and what."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ficco_sim.heuristics import (
     RULES,
     Decision,
     Example,
+    Features,
     RuleFault,
     RuleFile,
     best_example,
@@ -407,3 +409,33 @@ def test_learning_without_scikit_learn_says_what_to_install(monkeypatch):
     found = [best_example(gather(64, 64, 64), MESH, Decision(schedule="serial"))]
     with pytest.raises(RuleError, match=r"pip install 'ficco\[learn\]'"):
         learn_tree(found)
+
+
+def blocks(language: str) -> list[str]:
+    text = (PUBLISHED.parents[3] / "docs" / "rules.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_documented_file_is_a_rule(tmp_path):
+    (text,) = blocks("yaml")
+    rule = find_rule(written(tmp_path, text))
+    assert schedule(rule, gather(64, 64, 64)) == "serial"
+    assert schedule(rule, gather(32768, 2048, 8192)) == "hetero-unfused-1d"
+    assert schedule(rule, gather(8192, 2048, 32768)) == "uniform-fused-1d"
+
+
+def test_the_documented_function_is_a_rule(tmp_path):
+    (text,) = blocks("python")
+    (tmp_path / "documented.py").write_text(text)
+    rule = find_rule(f"{tmp_path / 'documented.py'}:mine")
+    assert rule.parameters == {"tau_s": 1e-3}
+    assert schedule(rule, gather(64, 64, 64)) == "serial"
+    assert schedule(rule, gather(32768, 7168, 8192)) == "hetero-unfused-1d"
+
+
+def test_all_features_are_documented():
+    text = (PUBLISHED.parents[3] / "docs" / "rules.md").read_text()
+    listed = set(re.findall(r"`(\w+)`", text[text.index("## Features") :]))
+    assert set(FEATURE_NAMES) <= listed
+    documented = set(re.findall(r"^    ((?:\w+, )*\w+)$", Features.__doc__, re.MULTILINE))
+    assert set(FEATURE_NAMES) <= {name for line in documented for name in line.split(", ")}

@@ -9,7 +9,7 @@ from ficco_sim.profile import GemmRates
 from ficco_sim.routing import Routes, all_gather_bound
 from ficco_sim.workload import DTYPE_BYTES
 
-__all__ = ["DtypeFeatures", "MachineFeatures", "machine_features"]
+__all__ = ["DtypeFeatures", "MachineFeatures", "dtype_features", "machine_features"]
 
 MAX_KEPT = 64
 MAX_ROUTED_GPUS = 64  # routes between all pairs of more gpus would take seconds

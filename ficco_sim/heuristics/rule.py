@@ -141,7 +141,7 @@ def _words(error: BaseException) -> str:
 def _read(rule: str, answer: Any) -> Decision | RuleFault:
     """A decision from whatever a rule returned."""
     if isinstance(answer, Decision):
-        return answer
+        return answer if isinstance(answer.reason, str) else replace(answer, reason=str(answer.reason))
     if isinstance(answer, str):
         return Decision(schedule=answer)
     if not isinstance(answer, dict):
@@ -160,7 +160,7 @@ def _read(rule: str, answer: Any) -> Decision | RuleFault:
         return RuleFault(
             rule=rule, kind="bad knob", message=f"returned the key {unknown[0]!r}; known are {known}"
         )
-    return Decision(**answer)
+    return _read(rule, Decision(**answer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
