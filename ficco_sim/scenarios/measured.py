@@ -6,7 +6,7 @@ from pathlib import Path
 from ficco_sim.errors import ScenarioError
 from ficco_sim.measured_plans import workload_of
 from ficco_sim.records import read_records
-from ficco_sim.scenarios.sets import ScenarioSet
+from ficco_sim.scenarios.sets import ScenarioSet, check_list
 from ficco_sim.workload import Recipe, Workload
 
 __all__ = ["measured"]
@@ -25,6 +25,7 @@ def measured(*, files: Sequence[str]) -> ScenarioSet:
     FileError, ScenarioError
         If a file is no such file, or none has a measured plan.
     """
+    check_list("files", files)
     if not files:
         raise ScenarioError("files: at least one file of records is needed")
     found: dict[str, Workload] = {}

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from ficco_sim import io
 from ficco_sim.errors import ScenarioError
-from ficco_sim.scenarios.sets import ScenarioSet
+from ficco_sim.scenarios.sets import ScenarioSet, check_list
 from ficco_sim.workload import MAX_WORKLOADS, STRICT, Recipe, Workload
 
 __all__ = ["random_models"]
@@ -184,6 +184,16 @@ def _tokens(share: float, least: int, most: int) -> int:
 def _check(
     count: int, seed: int, num_gpus: int, layers: tuple[str, ...], min_tokens: int, max_tokens: int
 ) -> None:
+    for key, value in (
+        ("count", count),
+        ("seed", seed),
+        ("num_gpus", num_gpus),
+        ("min_tokens", min_tokens),
+        ("max_tokens", max_tokens),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ScenarioError(f"{key}: {value!r} must be a whole number")
+    check_list("layers", layers)
     if not 1 <= count <= MAX_WORKLOADS:
         raise ScenarioError(f"count: {count} must be from 1 to {MAX_WORKLOADS:,}")
     if not 0 <= seed < 2**63:

@@ -1,7 +1,9 @@
 """A set of scenarios as a file, which says how it was made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ficco_sim import io
 from ficco_sim.errors import ScenarioError
@@ -68,6 +70,12 @@ def check_suffix(path: Path) -> None:
         raise ScenarioError(f"{path}: a set of scenarios ends in .json, .yaml or .yml")
 
 
+def check_list(key: str, value: Any) -> None:
+    """Refuse what a file gives for a list."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ScenarioError(f"{key}: {value!r} must be a list")
+
+
 def load_scenarios(path: Path) -> ScenarioSet:
     """Read a set of scenarios, or any file of workloads.
 
@@ -85,6 +93,8 @@ def load_scenarios(path: Path) -> ScenarioSet:
 
 def named(*, all_to_all: bool = False) -> ScenarioSet:
     """The workloads that come with the package: all-gathers, and exchanges if asked for."""
+    if not isinstance(all_to_all, bool):
+        raise ScenarioError(f"all_to_all: {all_to_all!r} must be true or false")
     patterns = ("all_gather_gemm", "all_to_all_gemm") if all_to_all else ("all_gather_gemm",)
     return ScenarioSet(
         name="named",

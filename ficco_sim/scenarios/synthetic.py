@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from ficco_sim.errors import ScenarioError
-from ficco_sim.scenarios.sets import ScenarioSet
+from ficco_sim.scenarios.sets import ScenarioSet, check_list
 from ficco_sim.units import MIB
 from ficco_sim.workload import MAX_WORKLOADS, Recipe, Workload
 
@@ -117,7 +117,7 @@ def _shape(otb: float, mt_bytes: float, aspect: float, side: str) -> tuple[int, 
     candidates = itertools.product(_around(m, M_STEP), _around(n, N_STEP), _around(k, K_STEP))
     error, best = min((_error(otb, mt_bytes, *sizes), sizes) for sizes in candidates)
     # rounding must not turn M < K into M >= K
-    kept = (best[2] > best[0]) == (aspect > 1)
+    kept = aspect == 1 or (best[2] > best[0]) == (aspect > 1)
     return best if error <= TOLERANCE and kept else None
 
 
@@ -156,6 +156,7 @@ def _error(otb: float, mt_bytes: float, m: int, n: int, k: int) -> float:
 
 
 def _check(key: str, values: Sequence[float], least: float, most: float) -> None:
+    check_list(key, values)
     if not values:
         raise ScenarioError(f"{key}: at least one is needed")
     for value in values:

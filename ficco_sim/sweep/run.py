@@ -11,7 +11,7 @@ from ficco_sim.costs import CostKind, Submission
 from ficco_sim.errors import FileError, ScenarioError
 from ficco_sim.grid import Grid
 from ficco_sim.machine import Machine
-from ficco_sim.sweep.evaluate import Setting, Task, evaluate
+from ficco_sim.sweep.evaluate import Evaluator, Setting, Task
 from ficco_sim.sweep.files import check_table_name, error_csv, write_rows
 from ficco_sim.sweep.inputs import sweep_inputs
 from ficco_sim.sweep.journal import Journal
@@ -144,7 +144,7 @@ def run_sweep(
         resumed = len(tasks) - len(todo)
         clock = _Clock(progress, resumed, len(tasks), started_s)
         clock.tell(resumed)
-        results = run_tasks(evaluate, setting, todo, jobs)
+        results = run_tasks(Evaluator, setting, todo, jobs)
         try:
             for done, (task, result) in enumerate(results, start=resumed + 1):
                 journal.write(task.index, result.reason if isinstance(result, Died) else result)

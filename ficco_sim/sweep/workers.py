@@ -30,10 +30,10 @@ class Died:
 class _Worker(Generic[T]):
     """One process, and the task that it has."""
 
-    def __init__(self, function: Callable[[T, Any], Any], setting: Any) -> None:
+    def __init__(self, make: Callable[[Any], Callable[[T], Any]], setting: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, function, setting), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, make, setting), daemon=True)
         with _interrupts_held():  # workers inherit that, and leave Ctrl-C to their parent
             self.process.start()
         theirs.close()  # the worker's end must be open in the worker alone, to see that it has gone
@@ -52,14 +52,14 @@ class _Worker(Generic[T]):
 
 
 def run_tasks(
-    function: Callable[[T, Any], Any], setting: Any, tasks: Sequence[T], jobs: int
+    make: Callable[[Any], Callable[[T], Any]], setting: Any, tasks: Sequence[T], jobs: int
 ) -> Generator[tuple[T, Any]]:
-    """Results of ``function(task, setting)`` as they come; workers are gone when the iterator closes.
+    """Results of ``make(setting)(task)`` as they come; workers are gone when the iterator closes.
 
     Parameters
     ----------
-    function
-        Importable by its name, in workers as here.
+    make
+        Called once in each process, there importable by its name; what it returns does the tasks.
     jobs
         Number of processes; with 1 the work is done in this one.
 
@@ -69,8 +69,9 @@ def run_tasks(
         `Died` as the result of a task whose workers died `TRIES` times.
     """
     if jobs == 1:
+        work = make(setting)
         for task in tasks:
-            yield task, function(task, setting)
+            yield task, work(task)
         return
     todo = list(reversed(tasks))
     died: list[T] = []
@@ -78,7 +79,7 @@ def run_tasks(
     resource_tracker.ensure_running()  # it lets interrupts through when it starts
     try:
         for _ in range(min(jobs, len(tasks))):
-            worker: _Worker[T] = _Worker(function, setting)
+            worker: _Worker[T] = _Worker(make, setting)
             workers.append(worker)
             worker.send(todo.pop())
         while busy := {w.connection: w for w in workers if w.task is not None}:
@@ -98,7 +99,7 @@ def run_tasks(
                         todo.append(given)
                     else:
                         yield given, Died(_reason(code))
-                    worker = _Worker(function, setting)
+                    worker = _Worker(make, setting)
                     workers.append(worker)
                 else:
                     yield given, result
@@ -109,12 +110,13 @@ def run_tasks(
             worker.stop()
 
 
-def _work(theirs: Any, function: Callable[[Any, Any], Any], setting: Any) -> None:
+def _work(theirs: Any, make: Callable[[Any], Callable[[Any], Any]], setting: Any) -> None:
     """What a worker does: tasks one after another until its parent has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work = make(setting)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            theirs.send(function(theirs.recv(), setting))
+            theirs.send(work(theirs.recv()))
 
 
 def _reason(code: int | None) -> str:
