@@ -21,6 +21,7 @@ from sweep_support import die_on_three, die_once, double, note_process
 
 from ficco_sim import sweep as sweep_package
 from ficco_sim.cli import main
+from ficco_sim.cli import sweep as sweep_command_module
 from ficco_sim.comparison import compare
 from ficco_sim.costs import CostModel
 from ficco_sim.errors import FileError, HardwareError, ScenarioError
@@ -532,6 +533,19 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     plans = {row.plan for row in read_sweep(Path("t.csv")).groups[0].rows}
     assert ("uniform-unfused-1d", 2, 2, "core") in plans
     assert ("serial", 1, 1, "dma") in plans
+
+
+def test_command_line_takes_sets_and_several_machines(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random_models(count=3, num_gpus=4, max_tokens=4096).save(Path("set.yaml"))
+    places = ["--machine", MACHINE, "--machine", "mi210_4"]
+    options = ["--schedule", "serial", "--jobs", "2", "--out", "t.csv"]
+    monkeypatch.setattr(sweep_command_module, "LINE_EVERY_S", 0.0)
+    assert main(["sweep", "set.yaml", *places, *options]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("6 scenarios, 6 rows in ")
+    assert captured.err.splitlines()[-1].startswith("6 of 6, ")  # no terminal: lines, not a bar
+    assert read_sweep(Path("t.csv")).machines == (MACHINE, "mi210_4")
 
 
 def test_command_line_says_what_failed(tmp_path, monkeypatch, capsys):

@@ -27,13 +27,21 @@ def sweep(
     /,
     *,
     workload: Annotated[
-        tuple[str, ...], Parameter(help="Instead: names or files of workloads; may be repeated.")
+        tuple[str, ...],
+        Parameter(
+            help="Instead: name of a workload, or a file with one; may be repeated.",
+            negative="",
+            show_default=False,
+        ),
     ] = (),
-    gemm: Annotated[tuple[str, ...], Parameter(help="Or shapes M,N,K; may be repeated.")] = (),
+    gemm: Annotated[
+        tuple[str, ...],
+        Parameter(help="Or shape M,N,K; may be repeated.", negative="", show_default=False),
+    ] = (),
     dtype: DtypeOption = "bf16",
     machine: Annotated[
         tuple[str, ...],
-        Parameter(help="Name of a machine, or a YAML or JSON file; may be repeated."),
+        Parameter(help="Name of a machine, or a YAML or JSON file; may be repeated.", negative=""),
     ] = (DEFAULT_MACHINE,),
     schedule: Annotated[
         str | None, Parameter(help="Names with commas; serial is always added. All unless given.")
