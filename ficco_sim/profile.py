@@ -241,6 +241,9 @@ class CopyProfile:
         bytes of a row and gap those between two rows, at the end where they are further apart.
     gap_share
         See there, 0 to 1: what skipped bytes cost of moved ones.
+    signal_s
+        From the end of a copy until tasks on other queues can know of it, events aside. The engine
+        goes on with the next copy meanwhile.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -250,9 +253,11 @@ class CopyProfile:
     native_2d: bool
     row_overhead_bytes: float
     gap_share: float = 0.0
+    signal_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, may_be_zero=("setup_s", "completion_s", "row_overhead_bytes", "gap_share"))
+        may_be_zero = ("setup_s", "completion_s", "row_overhead_bytes", "gap_share", "signal_s")
+        check_numbers(self, may_be_zero=may_be_zero)
         if self.gap_share > 1:
             raise MachineError(f"gap_share: {self.gap_share} must be at most 1")
 

@@ -208,6 +208,9 @@ class Bounds:
     def _gap_s(self, task: Task) -> float:
         return self.costs.queue_gap_s if task.queue.engine == "compute" else 0.0
 
+    def _signal_s(self, task: Task) -> float:
+        return self.costs.signal_s if task.queue.engine == "dma" else 0.0
+
     def longest_queue_s(self) -> float:
         """Tasks of a queue follow each other; kernels with a gap in between."""
         longest = 0.0
@@ -273,7 +276,9 @@ class Bounds:
                 start_s = max(start_s, end_s[before[i]] + self._gap_s(tasks[i]))
             for dep in tasks[i].deps:
                 j = self.index.position[dep]
-                wait_s = 0.0 if tasks[j].queue == tasks[i].queue else costs.event_wait_s
+                wait_s = 0.0
+                if tasks[j].queue != tasks[i].queue:
+                    wait_s = costs.event_wait_s + self._signal_s(tasks[j])
                 start_s = max(start_s, end_s[j] + wait_s)
             end_s[i] = start_s + self.alone_s[i]
         return max(end_s, default=0.0)
@@ -290,15 +295,17 @@ class Bounds:
         total_s = sum(self.alone_s)
         for task in self.plan.tasks:
             submitted[task.queue.gpu] += 1
-            elsewhere = any(
-                self.plan.tasks[self.index.position[dep]].queue != task.queue for dep in task.deps
-            )
-            total_s += self._gap_s(task) + (self.costs.event_wait_s if elsewhere else 0.0)
+            deps = [self.plan.tasks[self.index.position[dep]] for dep in task.deps]
+            waits_s = [
+                self.costs.event_wait_s + self._signal_s(dep) for dep in deps if dep.queue != task.queue
+            ]
+            total_s += self._gap_s(task) + max(waits_s, default=0.0)
+        total_s += max((self._signal_s(task) for task in self.plan.tasks), default=0.0)  # of the last
         return total_s + max(submitted.values(), default=0) * self.costs.submit_s
 
 
 QUIET = {
-    "copy": {"setup_s": 0.0, "completion_s": 0.0, "engine_bytes_per_s": 1e15},
+    "copy": {"setup_s": 0.0, "completion_s": 0.0, "signal_s": 0.0, "engine_bytes_per_s": 1e15},
     "core_copy": {"setup_s": 0.0},
     "local_copy": {"startup_s": 0.0},
     "launch": {"queue_gap_s": 0.0, "event_wait_s": 0.0, "graph_submit_s": 0.0},

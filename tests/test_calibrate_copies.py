@@ -4,6 +4,7 @@ import functools
 import math
 import statistics
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ RUNS = Path(__file__).parents[1] / "hw_validate" / "runs" / "h200"
 SENSORS = Sensors(sm_clock_hz=None, power_w=None, temperature_c=None)
 NOISE = 0.01
 OUTLIERS = 0.1
-SEEDS = range(100)
+SEEDS = range(200)
 LEVEL = (0.05, 0.95)
 STATED = 0.9
 
@@ -100,18 +101,27 @@ def dma(nbytes, time_s, direction="dev1>dev0", rows=1, count=1, streams=1, pitch
     return measured("copy", params, time_s, **more)
 
 
-def made_copies(noise, *, fixed_s=3e-6, rate=50e9, row_bytes=400.0, gap_share=0.05, event_s=1.3e-6):
+def made_copies(
+    noise,
+    *,
+    fixed_s=3e-6,
+    rate=50e9,
+    row_bytes=400.0,
+    gap_share=0.05,
+    event_s=1.3e-6,
+    signal_s=0.0,
+):
     """Copies over sizes, one after another, and by rows."""
     found = [events(event_s)]
-    found += [dma(2**p, event_s + noise(fixed_s + 2**p / rate)) for p in range(12, 29)]
+    found += [dma(2**p, event_s + noise(fixed_s + 2**p / rate + signal_s)) for p in range(12, 29)]
     for count in (8, 56):
         for nbytes in (2**12, 2**16, 2**20):
-            total_s = noise(count * (fixed_s + nbytes / rate))
+            total_s = noise(count * (fixed_s + nbytes / rate) + signal_s)
             found.append(dma(nbytes, event_s + total_s, count=count))
     for row in (512, 1024, 2048, 4096, 8192):
         for nbytes, apart in ((2**20, 2), (2**22, 2), (2**24, 4), (2**22, 8), (2**24, 8)):
             lost = row_bytes + gap_share * (apart - 1) * row
-            time_s = event_s + noise(fixed_s + nbytes / rate * (1 + lost / row))
+            time_s = event_s + noise(fixed_s + nbytes / rate * (1 + lost / row) + signal_s)
             found.append(dma(nbytes, time_s, rows=nbytes // row, pitch=apart * row))
     return found
 
@@ -215,11 +225,12 @@ def fixed_samples(found):
 
 GROUPS = {
     "copies": (
-        made_copies,
+        partial(made_copies, signal_s=5e-6),
         lambda data: fit_copies(data, "dev1>dev0", PROFILE.copy),
         {
             "fixed": (3e-6, fixed_of, fixed_samples),
             "engine_bytes_per_s": (50e9, None, None),
+            "signal_s": (5e-6, None, None),
             "row_overhead_bytes": (400.0, None, None),
             "gap_share": (0.05, None, None),
         },

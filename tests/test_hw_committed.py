@@ -173,12 +173,13 @@ def test_a_trace_can_be_taken_from_it(path):
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda p: p.name)
-def test_files_of_one_regime_can_be_put_together(folder):
+def test_files_of_one_regime_and_machine_can_be_put_together(folder):
     by_conditions = {}
     for path in FILES:
         if path.parent == folder:
             session = records_of(path).sessions[0]
-            by_conditions.setdefault((session.regime, session.init), []).append(path)
+            device = session.environment["device_id"]
+            by_conditions.setdefault((session.regime, session.init, device), []).append(path)
     for paths in by_conditions.values():
         merged = merge_records([(path, records_of(path)) for path in paths])
         assert len(merged.measurements) == sum(len(records_of(p).measurements) for p in paths)

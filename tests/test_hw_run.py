@@ -214,6 +214,10 @@ def test_straight_versions_are_where_they_apply(capsys, out, tmp_path):
     assert {m.params["engine"] for m in straight} == {"dma"}
     plans_too = [m.params for m in measured if m.kind == "plan"]
     assert all(m.params in plans_too for m in straight)
+    both = tmp_path / "both.jsonl"
+    hw(capsys, *BASE, *GEMM, *host, *plans, "--tensor-copies", "--out", both)
+    kinds = Counter(m.kind for m in read_records(both).measurements if m.usable)
+    assert kinds == {"plan": 4, "straight": 3, "straight_tensor_copy": 3}
     for number, other in enumerate(
         (
             [*GEMM, "--map", "own"],

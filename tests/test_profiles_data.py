@@ -163,10 +163,11 @@ def test_mi300x_large_all_gathers_are_as_quick_by_dma_as_by_cores() -> None:
         assert 0.98 <= ratio <= 1.16
 
 
-def test_h200_copy_between_two_gpus_runs_at_394_gb_per_s() -> None:
+def test_h200_copy_between_two_gpus_is_what_was_measured() -> None:
+    """In hw_validate/runs/h200_x2/parts.jsonl.gz: 386.8 GB/s for 256 MiB, 12 us for 4 KiB."""
     machine = load_machine("h200_2")
-    assert GIB / alone_s(machine, GIB) == pytest.approx(394e9, rel=0.01)
-    assert alone_s(machine, 1) == pytest.approx(2.8e-6, rel=0.01)
+    assert GIB / 4 / alone_s(machine, GIB // 4) == pytest.approx(386.8e9, rel=0.02)
+    assert alone_s(machine, 4096) == pytest.approx(12e-6, rel=0.2)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -184,10 +185,18 @@ def test_a_row_overhead_slows_strided_copies_only() -> None:
     assert costs.copy("dma", row_bytes=1000, strided=False).bytes_per_s == whole
 
 
-@pytest.mark.parametrize("name", ["h200", "h200_pcie", "h200_self"])
-def test_h200_was_fitted_to_the_committed_runs(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("h200", "h200_x2"),
+        ("h200_links", "h200_x2"),
+        ("h200_pcie", "h200"),
+        ("h200_self", "h200"),
+    ],
+)
+def test_h200_was_fitted_to_the_committed_runs(name: str, folder: str) -> None:
     """The digests in the fits are those of the records, so that neither changes without the other."""
-    runs = data_folder().parent / "hw_validate" / "runs" / "h200"
+    runs = data_folder().parent / "hw_validate" / "runs" / folder
     fits = io.load(data_folder() / "gpus" / f"{name}.yaml", GpuFile).profile.fits
     assert {"gemm.bf16", "gemm.fp8", "local_copy", "launch", "contention"} <= set(fits)
     for fit in fits.values():
@@ -201,7 +210,7 @@ def test_h200_was_fitted_to_the_committed_runs(name: str) -> None:
 def test_held_out_errors_of_shipped_gemms() -> None:
     """What README states; targets are 5 % for all shapes and 3 % for large ones on H200."""
     stated = {
-        ("h200", "bf16"): 0.061, ("h200", "fp8"): 0.05, ("mi300x", "bf16"): 0.052,
+        ("h200", "bf16"): 0.062, ("h200", "fp8"): 0.05, ("mi300x", "bf16"): 0.052,
         ("mi300x", "fp8"): 0.052, ("a100", "fp16"): 0.06, ("mi210", "fp16"): 0.06,
     }  # fmt: skip
     for (gpu, dtype), most in stated.items():

@@ -188,6 +188,20 @@ def test_an_engine_is_taken_from_set_up_to_completion() -> None:
     assert run(machine, *tasks).makespan_s == pytest.approx(3 * (3 + 1 + 2) * US)
 
 
+def test_who_waits_for_a_copy_knows_of_its_end_later_but_the_engine_goes_on() -> None:
+    machine = quiet_mesh(4, copy={"signal_s": 10 * US})
+    machine = replace(machine, gpu=replace(machine.gpu, num_dma_engines=1))
+    copies = [transfer(f"t{i}", i, 0, 10 * MB, queue=0) for i in (1, 2)]
+    after = transfer("after", 0, 3, 10 * MB, deps=("t1",))
+    trace = run(machine, *copies, after)
+    starts = {span.task_id: span.start_s for span in trace.spans}
+    assert starts == pytest.approx({"t1": 0, "t2": MS, "after": MS + 10 * US})
+    assert ends(trace)["t1"] == pytest.approx(MS)  # more copies follow on its queue
+    assert ends(trace)["t2"] == pytest.approx(2 * MS + 10 * US)  # the host must know of the last
+    ideal = simulate(hand_plan(4, *copies, after), machine, CostModel(machine, "ideal"))
+    assert ideal.makespan_s == pytest.approx(2 * MS)
+
+
 def test_engines_are_those_of_the_receiving_gpu() -> None:
     base = quiet_mesh(4)
     machine = replace(base, gpu=replace(base.gpu, num_dma_engines=1))

@@ -1,5 +1,6 @@
 """Copies between gpus by DMA engines."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ __all__ = ["CopyTime", "copy_times", "count_engines", "default_direction", "fit_
 LEAST_POINTS = 4
 ROW_PARAMETERS = ("row_overhead_bytes", "gap_share")
 LARGE_BYTES = 64 * KIB
+MOST_SIGNAL_S = 1e-3
+LEAST_OFF = 1e-9  # residuals of exact measurements
 PITCH_SCALE = 0.1  # rows of one size run at rates that differ by more than noise with their pitch
 
 
@@ -43,12 +46,15 @@ class CopyTime:
     row_bytes, gap_bytes
         Of a 2d copy: of a row, and between rows where they are further apart; None and 0 for one of
         contiguous bytes.
+    count
+        Copies one after another, of whose time ``time_s`` is an equal share.
     """
 
     nbytes: float
     time_s: float
     row_bytes: float | None = None
     gap_bytes: float = 0.0
+    count: float = 1.0
 
 
 def copy_times(points: Sequence[CopyPoint]) -> list[CopyTime]:
@@ -94,11 +100,14 @@ def fit_copies(
     copies alone and one after another on one queue take this long each::
 
         time = fixed_s + bytes / engine_bytes_per_s
-               * (1 + (row_overhead_bytes + gap_share * gap_bytes) / row_bytes)
+               * (1 + (row_overhead_bytes + gap_share * gap_bytes) / row_bytes) + signal_s / count
 
-    with ``fixed_s`` the three times together and the last factor for 2d copies only. Nothing tells
-    set-up and completion apart: both keep their defaults' share. The rate is that of the slower of
-    engine and link.
+    with ``fixed_s`` the three times together and the factor for 2d copies only. Nothing tells set-up
+    and completion apart: both keep their defaults' share. What a copy alone takes longer than one of
+    several in a row is ``signal_s``, where that explains more than one more parameter must; else it is
+    0, and in ``fixed_s``.
+    The rate is that of the slower of engine and link. Between two H200 over NVLink a copy alone takes
+    10 us longer than one in a row, in steps of 9 us.
 
     Contiguous copies give ``fixed_s`` and the rate, then 2d copies the overhead of a row and the share
     of the gap between rows. On H200 from host memory the rate depends on the pitch more than on the
@@ -138,9 +147,13 @@ def fit_copies(
         )
     if len(strided) < LEAST_POINTS:
         strided = []
-    found = _fit_plain(plain)
+    signal = _has_signal(plain)
+    found = _fit_plain(plain, signal=signal)
     told = held_out_predictions(
-        plain, lambda kept: _fit_plain(kept).values, _predicted_s, group=lambda point: point.nbytes
+        plain,
+        lambda kept: _fit_plain(kept, signal=signal).values,
+        _predicted_s,
+        group=lambda point: point.nbytes,
     )
     kinds = {
         "contiguous": told,
@@ -158,7 +171,7 @@ def fit_copies(
     samples = {
         "setup_s": tuple(first for first, _ in drawn),
         "completion_s": tuple(last for _, last in drawn),
-        "engine_bytes_per_s": plain_draws["engine_bytes_per_s"],
+        **{name: values for name, values in plain_draws.items() if name != "fixed_s"},
     }
     of_rows = {name: float(getattr(defaults, name)) for name in ROW_PARAMETERS}
     if strided:
@@ -182,6 +195,7 @@ def fit_copies(
         setup_s=setup_s,
         completion_s=completion_s,
         engine_bytes_per_s=found.values["engine_bytes_per_s"],
+        signal_s=found.values.get("signal_s", 0.0),
         native_2d=native_2d,
         **of_rows,
     )
@@ -226,11 +240,12 @@ def _number(m: Measurement, name: str) -> float:
 
 def _measured(m: Measurement, events_s: float) -> list[CopyTime]:
     """A copy alone, or one of several after each other."""
-    time_s = (m.median_s - events_s) / _number(m, "count")
+    count = _number(m, "count")
+    time_s = (m.median_s - events_s) / count
     if _number(m, "streams") > 1 or time_s <= 0:
         return []
     if _number(m, "rows") == 1:
-        return [CopyTime(nbytes=_number(m, "nbytes"), time_s=time_s)]
+        return [CopyTime(nbytes=_number(m, "nbytes"), time_s=time_s, count=count)]
     row_bytes = _number(m, "row_bytes")
     pitch = max(_number(m, "pitch"), _number(m, "dst_pitch"))
     return [
@@ -239,19 +254,34 @@ def _measured(m: Measurement, events_s: float) -> list[CopyTime]:
             time_s=time_s,
             row_bytes=row_bytes,
             gap_bytes=max(pitch - row_bytes, 0.0),
+            count=count,
         )
     ]
 
 
-def _fit_plain(points: Sequence[CopyTime]) -> RobustFit:
-    return fit(
-        lambda values: _residuals(values, points),
-        [
-            Parameter(name="fixed_s", start=3e-6, least=1e-8, most=1e-2),
-            Parameter(name="engine_bytes_per_s", start=50e9, least=1e6, most=1e14),
-        ],
-        rejected=OUTLIERS,
+def _fit_plain(points: Sequence[CopyTime], *, signal: bool) -> RobustFit:
+    parameters = [
+        Parameter(name="fixed_s", start=3e-6, least=1e-8, most=1e-2),
+        Parameter(name="engine_bytes_per_s", start=50e9, least=1e6, most=1e14),
+    ]
+    if signal:
+        parameters.append(Parameter(name="signal_s", start=1e-6, least=0.0, most=MOST_SIGNAL_S))
+    return fit(lambda values: _residuals(values, points), parameters, rejected=OUTLIERS)
+
+
+def _has_signal(points: Sequence[CopyTime]) -> bool:
+    """Whether ``signal_s`` explains more than one more parameter must.
+
+    By the Bayesian information criterion (Schwarz 1978) of Laplace's distribution, over all points:
+    without a signal, copies in a row pass for outliers.
+    """
+    if len({point.count for point in points}) == 1:
+        return False
+    without, full = (
+        max(float(np.abs(_residuals(found.values, points)).sum()), LEAST_OFF)
+        for found in (_fit_plain(points, signal=False), _fit_plain(points, signal=True))
     )
+    return 2 * len(points) * math.log(without / full) > math.log(len(points))
 
 
 def _fit_rows(points: Sequence[CopyTime], plain: Mapping[str, float]) -> RobustFit:
@@ -291,7 +321,8 @@ def _predicted_s(values: Mapping[str, float], point: CopyTime) -> float:
     if point.row_bytes is not None:
         lost_bytes = values["row_overhead_bytes"] + values["gap_share"] * point.gap_bytes
         longer += lost_bytes / point.row_bytes
-    return values["fixed_s"] + point.nbytes / values["engine_bytes_per_s"] * longer
+    bytes_s = point.nbytes / values["engine_bytes_per_s"] * longer
+    return values["fixed_s"] + bytes_s + values.get("signal_s", 0.0) / point.count
 
 
 def _residuals(values: Mapping[str, float], points: Sequence[CopyTime]) -> Array:

@@ -33,6 +33,9 @@ def validate(
     submission: Annotated[
         SubmissionOption | None, Parameter(help="Plans submitted in this way, if there are several.")
     ] = None,
+    copy_queues: Annotated[
+        int | None, Parameter(help="Only plans with so many copy queues, where they have a choice.")
+    ] = None,
     costs: CostsOption = "profile",
     calibrate_from: Annotated[
         tuple[Path, ...],
@@ -89,7 +92,9 @@ def validate(
     check_outputs(csv, None, None)
     place = find_machine(machine)
     records = merge_records([(path, read_records(path)) for path in runs])
-    chosen = choose_plans(records, emulates=map_, engine=engine, submission=submission)
+    chosen = choose_plans(
+        records, emulates=map_, engine=engine, submission=submission, copy_queues=copy_queues
+    )
     with Progress() as progress:
         again = None if as_is else _refit_from(calibrate_from, runs, machine, direction)
         if again is not None:

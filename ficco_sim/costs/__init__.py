@@ -95,6 +95,7 @@ class CostModel:
         self.submit_s = 0.0 if self.ideal else per_task
         self.queue_gap_s = 0.0 if self.ideal else launch.queue_gap_s
         self.event_wait_s = 0.0 if self.ideal else launch.event_wait_s
+        self.signal_s = 0.0 if self.ideal else machine.profile.copy.signal_s
 
     def whole_gemm(self, workload: Workload) -> GemmCost:
         """The workload's GEMM on one gpu, uncut."""

@@ -145,6 +145,7 @@ class _Run:
         self.end_s: list[float | None] = [None] * num_tasks
         self.lost_s = [0.0] * num_tasks
         self.submitted_s = self._submission_times()
+        self.signal_s = [self.costs.signal_s if t.queue.engine == "dma" else 0.0 for t in plan.tasks]
         self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
         self._copy_known: dict[tuple[str, int, int], CopyCost] = {}
@@ -185,13 +186,16 @@ class _Run:
             for dep in task.deps:
                 j = position[dep]
                 if j not in own:
-                    start_s = max(start_s, (end_s[j] or 0.0) + self.costs.event_wait_s)
+                    known_s = (end_s[j] or 0.0) + self.signal_s[j]
+                    start_s = max(start_s, known_s + self.costs.event_wait_s)
             if isinstance(task, Transfer):
                 yield from self._transfer(i, task, start_s)
             else:
                 yield from self._kernel(i, task, start_s)
             now = env.now
             end_s[i] = now
+            if i == members[-1] and not self.dependants[i]:
+                end_s[i] = now + self.signal_s[i]  # the host too has to know that all is done
             free_s = now + gap_s
             for j in self.dependants[i]:
                 self.waiting_for[j] -= 1

@@ -43,6 +43,7 @@ def choose_plans(
     emulates: str | None = None,
     engine: str | None = None,
     submission: str | None = None,
+    copy_queues: int | None = None,
 ) -> ChosenPlans:
     """Choose the usable plans of one map, engine and way of submission.
 
@@ -50,6 +51,8 @@ def choose_plans(
     ----------
     emulates, engine, submission
         Needed where the records hold several.
+    copy_queues
+        Leave out plans with another number of them, but not schedules that have no such knob.
 
     Raises
     ------
@@ -64,6 +67,13 @@ def choose_plans(
     wishes = {"emulates": emulates, "engine": engine, "submission": submission}
     for key, wish in wishes.items():
         plans = _only(plans, key, wish)
+    if copy_queues is not None:
+        numbers = _values(plans, "copy_queues")
+        plans = [m for m in plans if m.params.get("copy_queues") in (None, copy_queues)]
+        if not plans:
+            raise ScenarioError(
+                f"--copy-queues {copy_queues}: no such plans; the records hold {_listed(numbers)}"
+            )
     for key in ("num_gpus", "core_blocks"):
         if len(values := _values(plans, key)) > 1:
             raise ScenarioError(

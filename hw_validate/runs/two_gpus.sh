@@ -13,7 +13,7 @@ if wanted machine; then
 fi
 if wanted parts; then
 	measure parts microbench $workloads $repeated --devices 2 --rounds 8
-	measure parts-fp8 microbench $workloads --sets gemm --dtype fp8 --rounds 8
+	measure parts-fp8 microbench $workloads --sets gemm --dtype fp8 --devices 2 --rounds 8
 fi
 if wanted dma; then
 	measure dma run $workloads --map switch --map mesh --copy-queues peer,1 --straight --tensor-copies \
