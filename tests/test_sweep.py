@@ -505,6 +505,35 @@ def test_a_worker_that_is_killed_once_costs_nothing(tmp_path):
     assert dict(run_tasks(die_once, str(tmp_path / "mark"), range(5), 2)) == {i: i for i in range(5)}
 
 
+def test_a_scenario_whose_workers_died_is_among_the_failed(machine, tmp_path, monkeypatch):
+    def without_third(make, setting, tasks, jobs):
+        for task, result in run_tasks(make, setting, tasks, jobs):
+            yield task, Died("its worker process died twice") if task.index == 2 else result
+
+    monkeypatch.setattr(sweep_package.run, "run_tasks", without_third)
+    summary = quick(tmp_path / "t.csv", machine)
+    assert [e.workload for e in summary.errors] == [WORKLOADS[2].name]
+    assert "worker process died" in Path(summary.errors_file).read_text()
+
+
+def test_workers_that_cannot_start_are_no_endless_loop(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from ficco_sim.machine import load_machine\n"
+        "from ficco_sim.sweep import run_sweep\n"
+        "from ficco_sim.workload import Workload\n"
+        "w = [Workload(name=str(i), pattern='all_gather_gemm', m=64, n=64, k=i) for i in (1, 2)]\n"
+        f"run_sweep(w, [load_machine('{MACHINE}')], Path('t.csv'), jobs=2)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 1
+    assert "a worker process ended before it could begin" in run.stderr
+    assert "if __name__ == '__main__'" in run.stderr
+
+
 def test_workers_are_gone_when_their_results_are_not_wanted(tmp_path):
     results = run_tasks(note_process, str(tmp_path), range(10), 2)
     next(results)

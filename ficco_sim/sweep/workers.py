@@ -13,11 +13,18 @@ from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from typing import Any, Generic, TypeVar
 
+from ficco_sim.errors import SimulationError
+
 __all__ = ["Died", "run_tasks"]
 
 T = TypeVar("T")
 TRIES = 2
 """Times that a task is started before it is given up: not every killed worker is the task's fault."""
+
+CANNOT_START = (
+    "a worker process ended before it could begin; a script that simulates with several jobs must have "
+    "its own work under: if __name__ == '__main__'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class _Worker(Generic[T]):
         with _interrupts_held():  # workers inherit that, and leave Ctrl-C to their parent
             self.process.start()
         theirs.close()  # the worker's end must be open in the worker alone, to see that it has gone
+        self.ready = False  # whether it has said so
         self.task: T | None = None  # the one that it works on
 
     def send(self, task: T) -> None:
@@ -67,6 +75,11 @@ def run_tasks(
     ------
     task, result
         `Died` as the result of a task whose workers died `TRIES` times.
+
+    Raises
+    ------
+    SimulationError
+        If a worker ends before it can begin.
     """
     if jobs == 1:
         work = make(setting)
@@ -85,11 +98,13 @@ def run_tasks(
         while busy := {w.connection: w for w in workers if w.task is not None}:
             for ready in connection.wait(list(busy)):
                 worker = busy[ready]  # type: ignore[index]
-                given, worker.task = worker.task, None
-                assert given is not None
                 try:
                     result = worker.connection.recv()
                 except (EOFError, ConnectionResetError):
+                    if not worker.ready:
+                        raise SimulationError(CANNOT_START) from None
+                    given, worker.task = worker.task, None
+                    assert given is not None
                     workers.remove(worker)
                     worker.process.join()
                     code = worker.process.exitcode
@@ -102,6 +117,11 @@ def run_tasks(
                     worker = _Worker(make, setting)
                     workers.append(worker)
                 else:
+                    if not worker.ready:
+                        worker.ready = True
+                        continue
+                    given, worker.task = worker.task, None
+                    assert given is not None
                     yield given, result
                 if todo:
                     worker.send(todo.pop())
@@ -115,6 +135,7 @@ def _work(theirs: Any, make: Callable[[Any], Callable[[Any], Any]], setting: Any
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     work = make(setting)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        theirs.send("ready")
         while True:
             theirs.send(work(theirs.recv()))
 
