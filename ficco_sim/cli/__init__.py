@@ -6,6 +6,7 @@ from ficco_sim.cli import (
     calibrate,
     collective,
     heuristic,
+    laboratory,
     lists,
     plans,
     run,
@@ -35,6 +36,7 @@ app.command(sweep.sweep)
 app.command(scenarios.app)
 app.command(topology.app)
 app.command(heuristic.app)
+heuristic.app.command(laboratory.evaluate)
 
 
 def main(argv: list[str] | None = None) -> int:

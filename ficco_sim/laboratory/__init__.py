@@ -1,0 +1,37 @@
+"""The laboratory: rules judged, tuned and moved between machines, on plans that were tried before."""
+
+from ficco_sim.laboratory.evaluate import Evaluation, RuleReport, evaluate
+from ficco_sim.laboratory.judge import Judgement, judge, judge_all
+from ficco_sim.laboratory.outcomes import (
+    Outcome,
+    Outcomes,
+    Tried,
+    from_sweep,
+    joined,
+    make_outcome,
+)
+from ficco_sim.laboratory.small_sets import SmallSets, small_sets
+from ficco_sim.laboratory.statistics import bootstrap_mean, wilson
+from ficco_sim.laboratory.summary import Summary, best_always, summarize
+
+__all__ = [
+    "Evaluation",
+    "Judgement",
+    "Outcome",
+    "Outcomes",
+    "RuleReport",
+    "SmallSets",
+    "Summary",
+    "Tried",
+    "best_always",
+    "bootstrap_mean",
+    "evaluate",
+    "from_sweep",
+    "joined",
+    "judge",
+    "judge_all",
+    "make_outcome",
+    "small_sets",
+    "summarize",
+    "wilson",
+]
