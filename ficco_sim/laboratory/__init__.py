@@ -2,14 +2,17 @@
 
 from ficco_sim.laboratory.evaluate import Evaluation, RuleReport, evaluate
 from ficco_sim.laboratory.judge import Judgement, judge, judge_all
+from ficco_sim.laboratory.measured import from_records
 from ficco_sim.laboratory.outcomes import (
     Outcome,
     Outcomes,
     Tried,
+    among,
     from_sweep,
     joined,
     make_outcome,
 )
+from ficco_sim.laboratory.read import read_outcomes
 from ficco_sim.laboratory.small_sets import SmallSets, small_sets
 from ficco_sim.laboratory.statistics import bootstrap_mean, wilson
 from ficco_sim.laboratory.summary import Summary, best_always, summarize
@@ -23,14 +26,17 @@ __all__ = [
     "SmallSets",
     "Summary",
     "Tried",
+    "among",
     "best_always",
     "bootstrap_mean",
     "evaluate",
+    "from_records",
     "from_sweep",
     "joined",
     "judge",
     "judge_all",
     "make_outcome",
+    "read_outcomes",
     "small_sets",
     "summarize",
     "wilson",

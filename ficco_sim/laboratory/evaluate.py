@@ -112,12 +112,12 @@ def evaluate(
         )
         for rule in rules
     ]
-    serial = always("serial")
-    references: list[tuple[Rule, tuple[Judgement, ...]]] = [
-        (serial, judge_all(serial, scenarios, knobs=knobs, noise=noise))
-    ]
+    references: list[tuple[Rule, tuple[Judgement, ...]]] = []
+    if any("serial" in o.by_schedule for o in scenarios):
+        serial = always("serial")
+        references.append((serial, judge_all(serial, scenarios, knobs=knobs, noise=noise)))
     best, judged = best_always(scenarios, knobs=knobs, noise=noise)
-    if best.name != serial.name:
+    if best.name not in [rule.name for rule, _ in references]:
         references.append((best, judged))
     reports += [
         _report(rule, found, draws=draws, seed=seed, reference=True) for rule, found in references

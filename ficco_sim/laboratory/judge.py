@@ -241,12 +241,13 @@ def _nearest(decision: Decision, plans: Iterable[Tried], num_gpus: int) -> tuple
 
 
 def _fallback(outcome: Outcome, fault: str, message: str) -> Chosen:
-    serial = outcome.by_schedule.get("serial")
+    # serial may beat what there is to choose from, where that is only some schedules
+    seconds = max(outcome.serial_s, outcome.best.makespan_s)
     return Chosen(
         schedule="serial",
-        plan=serial[0].title if serial else "serial",
-        seconds=outcome.serial_s,
-        schedule_s=outcome.serial_s,
+        plan="serial",
+        seconds=seconds,
+        schedule_s=seconds,
         exact=True,
         fault=fault,
         message=message,

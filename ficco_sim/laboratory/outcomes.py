@@ -17,7 +17,17 @@ from ficco_sim.machine import Machine, load_machine, named_machines
 from ficco_sim.sweep import SweepGroup, read_sweep
 from ficco_sim.workload import Workload, named_workloads
 
-__all__ = ["Outcome", "Outcomes", "Source", "Tried", "from_sweep", "joined", "make_outcome"]
+__all__ = [
+    "Outcome",
+    "Outcomes",
+    "Source",
+    "Tried",
+    "among",
+    "few",
+    "from_sweep",
+    "joined",
+    "make_outcome",
+]
 
 Source: TypeAlias = Literal["simulated", "measured"]
 MODEL = re.compile(r"(.+?)-(?:tp|fsdp|cp|ep|dp)\d+(?:-|$)")
@@ -121,7 +131,8 @@ class Outcomes:
     def source(self) -> str:
         """Words for titles: simulated, measured, measured (emulated), or both."""
         found = dict.fromkeys(o.source for o in self.outcomes)
-        words = ["measured (emulated)" if s == "measured" and self.labels else s for s in found]
+        emulated = any(label.startswith("emulated") for label in self.labels)
+        words = ["measured (emulated)" if s == "measured" and emulated else s for s in found]
         return " and ".join(words)
 
     @property
@@ -129,9 +140,20 @@ class Outcomes:
         """Machines, and ways of measuring them, in order of first appearance."""
         return tuple(dict.fromkeys(o.place for o in self.outcomes))
 
-    def at(self, place: str) -> "Outcomes":
-        """The outcomes of one place."""
-        return replace(self, outcomes=tuple(o for o in self.outcomes if o.place == place))
+    def at(self, *places: str) -> "Outcomes":
+        """The outcomes of some places.
+
+        Raises
+        ------
+        ScenarioError
+            If there is no such place.
+        """
+        for place in places:
+            if place not in self.places:
+                raise ScenarioError(
+                    f"machine {place!r}: no outcomes of it; only {', '.join(self.places)}"
+                )
+        return replace(self, outcomes=tuple(o for o in self.outcomes if o.place in places))
 
 
 def make_outcome(
@@ -208,6 +230,30 @@ def joined(parts: Sequence[Outcomes]) -> Outcomes:
     )
 
 
+def among(outcomes: Outcomes, schedules: Sequence[str]) -> Outcomes:
+    """Outcomes as if only some schedules had been tried; speed-ups stay over serial.
+
+    Raises
+    ------
+    ScenarioError
+        If none of them was tried in any scenario; those where none was are left out, with a note.
+    """
+    found = []
+    for o in outcomes.outcomes:
+        tried = tuple(plan for plan in o.tried if plan.schedule in schedules)
+        if tried:
+            found.append(replace(o, tried=tried))
+    missing = [s for s in schedules if not any(s in o.by_schedule for o in outcomes.outcomes)]
+    if missing or not found:
+        there = ", ".join(dict.fromkeys(s for o in outcomes.outcomes for s in o.by_schedule))
+        raise ScenarioError(f"--among: {', '.join(missing)}: not tried anywhere; tried were {there}")
+    notes = [f"only {', '.join(schedules)} were there to choose from"]
+    if len(found) < len(outcomes.outcomes):
+        left = len(outcomes.outcomes) - len(found)
+        notes.append(f"left out: {left} scenarios in which none of these was tried")
+    return replace(outcomes, outcomes=tuple(found), notes=(*outcomes.notes, *notes))
+
+
 def from_sweep(path: Path, machines: Mapping[str, Machine] | None = None) -> Outcomes:
     """Outcomes of the table of a sweep.
 
@@ -238,7 +284,7 @@ def from_sweep(path: Path, machines: Mapping[str, Machine] | None = None) -> Out
             found.append(_outcome(group, machine, path.stem))
         except FiccoError as error:
             notes.append(f"left out: {error}")
-    return Outcomes(outcomes=tuple(found), notes=tuple(_few(notes)))
+    return Outcomes(outcomes=tuple(found), notes=tuple(few(notes)))
 
 
 def _machine(name: str, given: Mapping[str, Machine], path: Path) -> Machine:
@@ -291,7 +337,8 @@ def _workload(group: SweepGroup) -> Workload:
 MAX_NOTES = 3
 
 
-def _few(notes: Sequence[str]) -> Iterator[str]:
+def few(notes: Sequence[str]) -> Iterator[str]:
+    """The first notes, and how many more there are."""
     yield from notes[:MAX_NOTES]
     if len(notes) > MAX_NOTES:
         yield f"left out: {len(notes) - MAX_NOTES} more scenarios for such reasons"

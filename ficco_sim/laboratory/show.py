@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE_WIDTH", "evaluation_lines", "evaluation_tables", "judgements_csv"]
 
-TABLE_WIDTH = 190  # characters of tables with long names
+TABLE_WIDTH = 216  # characters of tables with long names
 
 COLUMNS = (
     "set", "workload", "machine", "source", "m", "n", "k", "dtype", "num_gpus",
@@ -52,8 +52,10 @@ def evaluation_tables(found: Evaluation) -> "Iterator[Table]":
     for report in found.rules:
         if report.reference:
             continue
-        for title, rows in (("machine", report.by_machine), ("set", report.by_set)):
-            if len(rows) > 1:
+        parts = {"machine": report.by_machine, "set": report.by_set}
+        for title, rows in parts.items():
+            # a set of one machine each says nothing new
+            if len(rows) > 1 and (title == "machine" or len(rows) != len(report.by_machine)):
                 named = [(row.name, row) for row in rows]
                 yield _summaries(f"{report.rule} by {title}, {found.source}", title, named)
         yield _confusion(report, found.source)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ficco_sim.grid import COMPARED
 from ficco_sim.heuristics import FAULT_KINDS, Rule
 from ficco_sim.heuristics.simple import always
 from ficco_sim.laboratory.judge import NOT_TRIED, Judgement, KnobsOf, judge_all
@@ -183,7 +182,7 @@ def best_always(
     outcomes: Sequence[Outcome], *, knobs: KnobsOf = "rule", noise: float | None = None
 ) -> tuple[Rule, tuple[Judgement, ...]]:
     """The rule ``always-X`` with the least mean regret, known afterwards only: what rules must beat."""
-    names = dict.fromkeys(name for o in outcomes for name in COMPARED[o.workload.pattern])
+    names = dict.fromkeys(name for o in outcomes for name in o.by_schedule)
     found = []
     for name in names:
         rule = always(name)
