@@ -13,6 +13,7 @@ from ficco_sim.cli import (
     scenarios,
     sweep,
     topology,
+    tuning,
     validate,
 )
 from ficco_sim.command import run_app
@@ -37,6 +38,8 @@ app.command(scenarios.app)
 app.command(topology.app)
 app.command(heuristic.app)
 heuristic.app.command(laboratory.evaluate)
+heuristic.app.command(tuning.tune)
+heuristic.app.command(tuning.portability)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -68,8 +68,8 @@ class Reading:
     machine: Annotated[
         tuple[str, ...],
         Parameter(
-            help="What the gpus of records stand for, or the file of a table's machine that does not come "
-            "with the package; may be given several times.",
+            help="What the gpus of records stand for, or the file of a table's machine that is not "
+            "in the package; may be given several times.",
             consume_multiple=False,
             negative="",
             show_default=False,
@@ -141,10 +141,12 @@ def evaluate(
     seed: Annotated[int, Parameter(help="For draws and bootstrap intervals.")] = 0,
     json: JsonOption = None,
     csv: CsvOption = None,
+    plot: PlotOption = None,
 ) -> None:
     """Judge rules on plans that were tried: accuracy and regret with intervals, faults, confusion."""
     from ficco_sim.heuristics import find_rule
     from ficco_sim.laboratory import evaluate as judge_rules
+    from ficco_sim.laboratory.plots import plot_evaluation
     from ficco_sim.laboratory.show import (
         TABLE_WIDTH,
         evaluation_lines,
@@ -154,11 +156,13 @@ def evaluate(
 
     if json == csv == "-":
         raise ScenarioError("--json - and --csv -: only one can be the standard output")
-    check_outputs(json, None, None)
+    check_outputs(json, None, plot)
     check_outputs(csv, None, None)
     limit = share("--noise", noise)
     rules = with_values([find_rule(text) for text in rule], tau, set_)
     found = judge_rules(rules, reading.read(files), knobs=knobs, noise=limit, draws=draws, seed=seed)
+    if plot is not None:
+        plot_evaluation(found, plot)
     if csv is not None:
         write_text_to(judgements_csv(found.rules), csv)
     if write_json(found.to_plain(), json) or csv == "-":
@@ -169,7 +173,7 @@ def evaluate(
         out.print(table)
     say(out, [f"{label}." for label in found.labels])
     say(out, [f"Note: {note}." for note in found.notes])
-    say(out, [f"wrote {target}" for target in (json, csv) if target is not None])
+    say(out, [f"wrote {target}" for target in (json, csv, plot) if target is not None])
 
 
 def share(option: str, text: str | None) -> float | None:

@@ -12,20 +12,26 @@ from ficco_sim.laboratory.outcomes import (
     joined,
     make_outcome,
 )
+from ficco_sim.laboratory.portability import Portability, portability
 from ficco_sim.laboratory.read import read_outcomes
 from ficco_sim.laboratory.small_sets import SmallSets, small_sets
 from ficco_sim.laboratory.statistics import bootstrap_mean, wilson
 from ficco_sim.laboratory.summary import Summary, best_always, summarize
+from ficco_sim.laboratory.thresholds import Axis, parse_axis
+from ficco_sim.laboratory.tune import Tuning, tune
 
 __all__ = [
+    "Axis",
     "Evaluation",
     "Judgement",
     "Outcome",
     "Outcomes",
+    "Portability",
     "RuleReport",
     "SmallSets",
     "Summary",
     "Tried",
+    "Tuning",
     "among",
     "best_always",
     "bootstrap_mean",
@@ -36,8 +42,11 @@ __all__ = [
     "judge",
     "judge_all",
     "make_outcome",
+    "parse_axis",
+    "portability",
     "read_outcomes",
     "small_sets",
     "summarize",
+    "tune",
     "wilson",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "KnobsOf",
     "Verdict",
     "choose",
+    "fallback",
     "judge",
     "judge_all",
     "noise_of",
@@ -190,7 +191,7 @@ def choose(rule: Rule, outcome: Outcome, knobs: KnobsOf = "rule") -> Chosen:
     """The tried plan that stands for a rule's answer."""
     answer = decide(rule, outcome.workload, outcome.machine)
     if isinstance(answer, RuleFault):
-        return _fallback(outcome, answer.kind, answer.message)
+        return fallback(outcome, answer.kind, answer.message)
     return plan_for(answer, outcome, knobs)
 
 
@@ -204,7 +205,7 @@ def plan_for(decision: Decision, outcome: Outcome, knobs: KnobsOf = "rule") -> C
     plans = outcome.by_schedule.get(decision.schedule)
     if plans is None:
         there = ", ".join(outcome.by_schedule)
-        return _fallback(outcome, NOT_TRIED, f"{decision.schedule} was not tried, only {there}")
+        return fallback(outcome, NOT_TRIED, f"{decision.schedule} was not tried, only {there}")
     if knobs == "best":
         plan, exact = plans[0], True
     else:
@@ -240,7 +241,8 @@ def _nearest(decision: Decision, plans: Iterable[Tried], num_gpus: int) -> tuple
     return near, same and (near.engine == engine or decision.engine is None)
 
 
-def _fallback(outcome: Outcome, fault: str, message: str) -> Chosen:
+def fallback(outcome: Outcome, fault: str, message: str) -> Chosen:
+    """What stands for a fault: serial, which any program can do."""
     # serial may beat what there is to choose from, where that is only some schedules
     seconds = max(outcome.serial_s, outcome.best.makespan_s)
     return Chosen(

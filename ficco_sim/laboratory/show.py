@@ -83,7 +83,7 @@ def _summaries(title: str, key: str, rows: Sequence[tuple[str, Summary]]) -> "Ta
             _interval(s.accuracy),
             _interval(s.accuracy_within_noise),
             f"{s.plans_within_noise.share:.1%}",
-            f"{100 * s.mean_regret:.2f} {_ends(s.mean_regret_low, s.mean_regret_high)}",
+            f"{100 * s.mean_regret:.2f} {ends(s.mean_regret_low, s.mean_regret_high)}",
             f"{s.median_regret:.1%}",
             f"{s.p90_regret:.1%}",
             f"{s.max_regret:.0%}",
@@ -96,10 +96,11 @@ def _summaries(title: str, key: str, rows: Sequence[tuple[str, Summary]]) -> "Ta
 
 
 def _interval(share: Share) -> str:
-    return f"{100 * share.share:.1f} {_ends(share.low, share.high)}"
+    return f"{100 * share.share:.1f} {ends(share.low, share.high)}"
 
 
-def _ends(low: float, high: float) -> str:
+def ends(low: float, high: float) -> str:
+    """An interval of shares, in percent."""
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
