@@ -278,6 +278,21 @@ class GemmModel:
             self._known[key] = cost
         return cost
 
+    def costs(self, shapes: Sequence[GemmShape]) -> list[GemmCost]:
+        """Costs alone, on all compute units, of shapes of one element type; new ones all at once."""
+        units = self.num_compute_units
+        new = [s for s in dict.fromkeys(shapes) if (s, units) not in self._known]
+        if self._error is None and new:
+            formulas = self._formulas(new, units)
+            corrections = self._corrections(new)
+            for shape, formula, factor in zip(new, formulas, corrections, strict=True):
+                self._known[shape, units] = (
+                    _scaled(formula, factor)
+                    if self.measured_s(shape) is None
+                    else self._with_measured(shape, units)
+                )
+        return [self.cost(shape) for shape in shapes]
+
     def measured_s(self, shape: GemmShape) -> float | None:
         """Seconds of the very shape in the table of measured ones, if it is there."""
         rows = shape.entry_rows
@@ -289,37 +304,48 @@ class GemmModel:
     def formula(self, shape: GemmShape, compute_units: int | None = None) -> GemmCost:
         """The formula alone, whatever was measured."""
         units = self.num_compute_units if compute_units is None else compute_units
-        rates = self.rates(shape.dtype)
-        columns = self._grid.columns([shape])
+        return self._formulas([shape], units)[0]
+
+    def _formulas(self, shapes: Sequence[GemmShape], units: int) -> list[GemmCost]:
+        """The formula for shapes of one element type."""
+        rates = self.rates(shapes[0].dtype)
+        columns = self._grid.columns(shapes)
         body_s, fill = body_times(rates, self._grid, columns, units, self.num_compute_units)
-        return GemmCost(rates.startup_s, float(body_s[0]), float(fill[0]), rates.wave_rounding)
+        return [
+            GemmCost(rates.startup_s, float(body), float(filled), rates.wave_rounding)
+            for body, filled in zip(body_s, fill, strict=True)
+        ]
 
     def _with_measured(self, shape: GemmShape, units: int) -> GemmCost:
         """The formula, replaced or corrected by the table of measured shapes."""
         cost = self.formula(shape, units)
         measured_s = self.measured_s(shape)
         if measured_s is None:
-            if self.profile.correction_reach == 0:
-                return cost
-            return _scaled(cost, self._correction(shape))
+            return _scaled(cost, self._corrections([shape])[0])
         whole = self.formula(shape)
         # the table is of the whole gpu; fewer units slow it as they slow the formula
         body_s = max(measured_s - cost.startup_s, 0.0) * (cost.body_s / whole.body_s)
         return replace(cost, startup_s=min(cost.startup_s, measured_s), body_s=body_s)
 
-    def _correction(self, shape: GemmShape) -> float:
+    def _corrections(self, shapes: Sequence[GemmShape]) -> list[float]:
         """How much longer measured neighbours take than the formula says; 1 far from all of them.
 
-        The mean of a Gaussian process over the logarithm of measured over formula (kriging; Rasmussen
-        and Williams 2006, eq. 2.25), with prior mean 0, so that it falls back to the formula.
+        For shapes of one element type. The mean of a Gaussian process over the logarithm of measured
+        over formula (kriging; Rasmussen and Williams 2006, eq. 2.25), with prior mean 0, so that it
+        falls back to the formula.
         """
-        if shape.dtype not in self._neighbours:
-            self._neighbours[shape.dtype] = self._make_neighbours(shape.dtype)
-        neighbours = self._neighbours[shape.dtype]
-        here = _features(shape)
-        if neighbours is None or not neighbours.covers(here):
-            return 1.0  # nothing is known out there
-        return float(np.exp(neighbours.covariance(here[None, :]) @ neighbours.weights)[0])
+        if self.profile.correction_reach == 0:
+            return [1.0] * len(shapes)
+        dtype = shapes[0].dtype
+        if dtype not in self._neighbours:
+            self._neighbours[dtype] = self._make_neighbours(dtype)
+        neighbours = self._neighbours[dtype]
+        if neighbours is None:
+            return [1.0] * len(shapes)
+        here = np.array([_features(shape) for shape in shapes])
+        factors = np.exp(neighbours.covariance(here) @ neighbours.weights)
+        # nothing is known out there
+        return [float(x) for x in np.where(neighbours.covers(here), factors, 1.0)]
 
     def _make_neighbours(self, dtype: str) -> "_Neighbours | None":
         """Measured shapes of a type; those with a bad kernel say nothing of their neighbours."""
@@ -359,11 +385,13 @@ class _Neighbours:
         known = self.covariance(sizes) + LOG_NOISE**2 * np.eye(len(sizes))
         self.weights = np.linalg.solve(known, logs)
 
-    def covers(self, here: Floats) -> bool:
-        """Whether a shape lies within the range of the measured ones."""
-        return bool((here[:3] >= self._least).all() and (here[:3] <= self._most).all())
+    def covers(self, here: Floats) -> NDArray[np.bool_]:
+        """Whether shapes lie within the range of the measured ones; from [S, 5] to [S]."""
+        sizes = here[:, :3]
+        return np.asarray(((sizes >= self._least) & (sizes <= self._most)).all(axis=1))
 
     def covariance(self, places: Floats) -> Floats:
         """Of the logarithms at places and at the measured shapes: a Gaussian of their distance."""
-        distance2 = ((places[:, None, :] - self._sizes[None, :, :]) ** 2).sum(axis=2)
+        squares = (places**2).sum(axis=1)[:, None] + (self._sizes**2).sum(axis=1)[None, :]
+        distance2 = np.maximum(squares - 2 * places @ self._sizes.T, 0.0)
         return np.asarray(LOG_SPREAD**2 * np.exp(-distance2 / (2 * self._reach**2)))

@@ -5,6 +5,7 @@ from typing import Any
 
 from ficco_sim.errors import RuleError
 from ficco_sim.grid import COMPARED
+from ficco_sim.heuristics.closed_form import ClosedForm
 from ficco_sim.heuristics.oracle import Oracle
 from ficco_sim.heuristics.published import published, published_literal, published_time
 from ficco_sim.heuristics.python_rule import load_python_rule
@@ -21,6 +22,7 @@ _BUILT_IN: tuple[Rule, ...] = (
     published_literal(),
     published_time(),
     size_threshold(),
+    ClosedForm(),
     Oracle(),
     *(always(schedule) for schedule in _SCHEDULES),
 )
