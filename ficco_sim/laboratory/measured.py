@@ -78,6 +78,12 @@ def from_records(
             notes.append(f"left out: {error}")
     if chosen.num_unusable:
         notes.append(f"{chosen.num_unusable} measurements are marked unusable and left out")
+    variants = sum(plan.variant != "" for o in outcomes for plan in o.tried)
+    if variants:
+        notes.append(
+            f"{variants} plans differ in knobs that no rule sets (copy queues, gather): they count as "
+            "tried, but stand for a choice with the best knobs only, or if --copy-queues asks for it"
+        )
     labels = dict.fromkeys(label for found in chosen.plans for m in found for label in m.labels)
     return Outcomes(outcomes=tuple(outcomes), labels=tuple(labels), notes=tuple(few(notes)))
 

@@ -15,8 +15,8 @@ __all__ = ["METHOD", "Split", "best_splits", "used_features"]
 METHOD = (
     "each feature that the rule does not read is split once, where that gains most information on "
     "which choices are wrong by more than the noise (J. R. Quinlan (1986), Machine Learning 1, "
-    "81-106); where all are, or none, on which lose more than the median regret. Beside it Spearman's rank "
-    "correlation with the regret"
+    "81-106); where all are, or none, on which lose more than the median regret. Beside it Spearman's "
+    "rank correlation with the regret"
 )
 LEAST_SIDE = 2  # fewer scenarios on a side are chance
 
@@ -27,20 +27,23 @@ class Split:
 
     Parameters
     ----------
+    told
+        What it tells: ``wrong``, or ``above the median regret`` where all choices are wrong or none is.
     gain_bits, gain_share
-        Information on right or wrong that is gained, and its share of all that there is.
-    wrong_at_most, wrong_above
-        Shares of wrong choices where the feature is at most the threshold, and above.
+        Information on it that is gained, and its share of all that there is.
+    told_at_most, told_above
+        Shares of such choices where the feature is at most the threshold, and above.
     spearman
         With the regret; None if the feature or the regret never changes.
     """
 
     feature: str
     threshold: float
+    told: str
     gain_bits: float
     gain_share: float
-    wrong_at_most: float
-    wrong_above: float
+    told_at_most: float
+    told_above: float
     num_at_most: int
     num_above: int
     spearman: float | None
@@ -84,18 +87,23 @@ def best_splits(
         Values of each, scenario by scenario.
     """
     missed, lost = np.asarray(wrong, dtype=np.bool_), np.asarray(regret, dtype=np.float64)
+    told = "wrong"
     if missed.all() or not missed.any():
-        missed = lost > np.median(lost)
+        told, missed = "above the median regret", lost > np.median(lost)
     found = [
         split
         for name, values in features.items()
-        if (split := _split(name, np.asarray(values, dtype=np.float64), missed, lost)) is not None
+        if (split := _split(name, told, np.asarray(values, dtype=np.float64), missed, lost)) is not None
     ]
     return tuple(sorted(found, key=lambda split: -split.gain_bits)[:most])
 
 
 def _split(
-    name: str, values: NDArray[np.float64], wrong: NDArray[np.bool_], regret: NDArray[np.float64]
+    name: str,
+    told: str,
+    values: NDArray[np.float64],
+    wrong: NDArray[np.bool_],
+    regret: NDArray[np.float64],
 ) -> Split | None:
     order = np.argsort(values, kind="stable")
     ranked, missed = values[order], wrong[order].astype(np.float64)
@@ -117,11 +125,12 @@ def _split(
     here = float(before[left - 1])
     return Split(
         feature=name,
+        told=told,
         threshold=float((ranked[left - 1] + ranked[left]) / 2),
         gain_bits=gain,
         gain_share=gain / whole,
-        wrong_at_most=here / left,
-        wrong_above=(total - here) / (n - left),
+        told_at_most=here / left,
+        told_above=(total - here) / (n - left),
         num_at_most=left,
         num_above=n - left,
         spearman=_spearman(values, regret),

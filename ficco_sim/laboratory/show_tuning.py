@@ -163,8 +163,8 @@ def _split(split: Split) -> str:
     rank = "" if split.spearman is None else f"; Spearman {split.spearman:+.2f}"
     return (
         f"{split.feature} (above {format_feature(split.feature, split.threshold)}: "
-        f"{split.wrong_above:.0%} wrong, else {split.wrong_at_most:.0%}; {split.gain_bits:.2f} bits, "
-        f"{split.gain_share:.0%} of all{rank})"
+        f"{split.told_above:.0%} {split.told}, else {split.told_at_most:.0%}; "
+        f"{split.gain_bits:.2f} bits, {split.gain_share:.0%} of all{rank})"
     )
 
 

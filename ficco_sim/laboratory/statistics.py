@@ -12,6 +12,7 @@ __all__ = ["bootstrap_mean", "check_seed", "wilson"]
 
 Z95 = 1.959963984540054  # standard normal quantile of 97.5 %
 RESAMPLES = 2000
+BLOCK = 1_000_000  # numbers drawn at once, which bounds the memory
 LOW, HIGH = 0.025, 0.975
 
 
@@ -54,7 +55,14 @@ def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int) -> 
     """
     rng = np.random.default_rng(check_seed(seed))
     array = np.asarray(values, dtype=np.float64)
-    means = [array[rng.integers(0, len(array), len(array))].mean() for _ in range(RESAMPLES)]
+    size = len(array)
+    at_once = max(1, BLOCK // size)
+    means = np.concatenate(
+        [
+            array[rng.integers(0, size, (min(at_once, RESAMPLES - done), size))].mean(axis=1)
+            for done in range(0, RESAMPLES, at_once)
+        ]
+    )
     low, high = np.quantile(means, [LOW, HIGH])
     return float(low), float(high)
 
