@@ -1,6 +1,7 @@
 """Layer: thresholds tuned on hand-made outcomes, and moved between machines; nothing is simulated."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from ficco_sim.heuristics import RULES
 from ficco_sim.io import dump_json
 from ficco_sim.laboratory import Axis, judge_all, parse_axis, portability, summarize, tune
 from ficco_sim.laboratory.missing import best_splits, used_features
-from ficco_sim.laboratory.portability import UNTUNED
+from ficco_sim.laboratory.portability import OTHERS, UNTUNED
 from ficco_sim.laboratory.thresholds import middle, thresholds
 from ficco_sim.laboratory.tune import assign_folds
 
@@ -253,6 +254,8 @@ def test_a_threshold_that_moves_between_machines_is_regained_by_tuning():
     assert not moved.stays_bad
     # 7 scenarios lie between the thresholds, each with a regret of 1
     assert moved.mean_regret == moved.regained == pytest.approx(7 / 20)
+    # with two machines all others are the other one
+    assert cell(found, OTHERS, "h200_8") == replace(moved, tuned_on=OTHERS)
     assert found.missing == ()
     assert found.used == ("m",)
 
@@ -323,7 +326,7 @@ def test_the_diagonal_is_the_best_of_its_column(here, there):
     for name in found.machines:
         best = cell(found, name, name)
         column = [c for c in found.cells if c.judged_on == name]
-        assert len(column) == 3
+        assert len(column) == 4
         assert best.regained == 0
         for c in column:
             assert c.mean_regret >= best.mean_regret - 1e-12

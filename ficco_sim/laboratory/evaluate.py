@@ -71,9 +71,12 @@ class Evaluation:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain data with stable keys, for JSON."""
-        names = self.__dataclass_fields__
-        rules = [report.to_plain() for report in self.rules]
-        return {name: to_plain(getattr(self, name)) for name in names} | {"rules": rules}
+        return {
+            name: [report.to_plain() for report in self.rules]
+            if name == "rules"  # without their scenarios
+            else to_plain(getattr(self, name))
+            for name in self.__dataclass_fields__
+        }
 
 
 def evaluate(

@@ -135,24 +135,22 @@ def plot_portability(found: Portability, path: Path) -> None:
     FileError
         See `plot_evaluation`.
     """
-    rows = [tuned.machine for tuned in found.tuned]
+    rows = list(dict.fromkeys(c.tuned_on for c in found.cells))
     regret = np.array([c.mean_regret for c in found.cells]).reshape(len(rows), len(found.machines))
     accuracy = np.array([c.accuracy for c in found.cells]).reshape(regret.shape)
     most = max(float(regret.max()), LEAST_REGRET)
+    name = found.parameters[0]
 
     def draw(figure: "Figure") -> None:
         axes = figure.add_subplot()
         image = axes.imshow(regret, cmap="Blues", vmin=0, vmax=most, aspect="auto")
         figure.colorbar(image, ax=axes, label="mean regret", format=lambda x, _: f"{x:.0%}")
         axes.set_xticks(range(len(found.machines)), found.machines, rotation=40, ha="right", fontsize=7)
-        labels = [
-            f"{tuned.machine}, {format_feature(name, tuned.values[name])}"
-            for tuned in found.tuned
-            for name in found.parameters[:1]
-        ]
+        tuned = {t.machine: t.values[name] for t in found.tuned}
+        labels = [f"{row}, {format_feature(name, tuned[row])}" if row in tuned else row for row in rows]
         axes.set_yticks(range(len(rows)), labels, fontsize=7)
         axes.set_xlabel("judged on")
-        axes.set_ylabel(f"tuned on, {found.parameters[0]}")
+        axes.set_ylabel(f"tuned on, {name}")
         if len(found.machines) <= TEXT_UNTIL:
             for (i, j), value in np.ndenumerate(regret):
                 axes.text(

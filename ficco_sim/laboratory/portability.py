@@ -13,11 +13,13 @@ from ficco_sim.laboratory.outcomes import Outcomes
 from ficco_sim.laboratory.statistics import bootstrap_mean, check_seed, wilson
 from ficco_sim.laboratory.thresholds import Axis, Scores, score, thresholds
 
-__all__ = ["BAD_REGRET", "UNTUNED", "Cell", "Missing", "Portability", "Tuned", "portability"]
+__all__ = ["BAD_REGRET", "OTHERS", "UNTUNED", "Cell", "Missing", "Portability", "Tuned", "portability"]
 
 BAD_REGRET = 0.05
 UNTUNED = "(as it is)"
 """In place of a machine: the rule with the values it came with."""
+OTHERS = "(all others)"
+"""In place of a machine: all but the one it is judged on; each of their scenarios counts alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Cell:
 
     Parameters
     ----------
+    values
+        What it was tuned to.
     accuracy, accuracy_low, accuracy_high
         Share of scenarios in which no schedule is faster, with its 95 % Wilson interval.
     mean_regret, mean_regret_low, mean_regret_high
@@ -49,6 +53,7 @@ class Cell:
 
     tuned_on: str
     judged_on: str
+    values: dict[str, float]
     accuracy: float
     accuracy_low: float
     accuracy_high: float
@@ -74,7 +79,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portability:
-    """Cells row by row: untuned, then tuned on each machine; columns are the machines.
+    """Cells row by row: untuned, tuned on each machine, tuned on all but the one it is judged on.
 
     Parameters
     ----------
@@ -141,10 +146,14 @@ def portability(
     rows = {place: [i for i, o in enumerate(scenarios) if o.place == place] for place in places}
     at = {UNTUNED: grid.own} | {place: scores.pick(rows[place]) for place in places}
     least = {place: float(scores.regret[rows[place], at[place]].mean()) for place in places}
+    pairs = [(tuned_on, column, place) for tuned_on, column in at.items() for place in places]
+    pairs += [
+        (OTHERS, scores.pick([i for name in places if name != place for i in rows[name]]), place)
+        for place in places
+    ]
     cells = [
-        _cell(scores, tuned_on, column, judged_on, rows[judged_on], least[judged_on], seed)
-        for tuned_on, column in at.items()
-        for judged_on in places
+        _cell(scores, tuned_on, column, points[column], place, rows[place], least[place], seed)
+        for tuned_on, column, place in pairs
     ]
     used = used_features(rule, scenarios)
     return Portability(
@@ -176,6 +185,7 @@ def _cell(
     scores: Scores,
     tuned_on: str,
     column: int,
+    values: dict[str, float],
     judged_on: str,
     rows: Sequence[int],
     least: float,
@@ -188,6 +198,7 @@ def _cell(
     return Cell(
         tuned_on=tuned_on,
         judged_on=judged_on,
+        values=values,
         accuracy=float(right.mean()),
         accuracy_low=share_low,
         accuracy_high=share_high,

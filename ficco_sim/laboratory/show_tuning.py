@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ficco_sim.heuristics.features import format_feature
 from ficco_sim.laboratory.missing import Split
-from ficco_sim.laboratory.portability import BAD_REGRET, Cell, Portability
+from ficco_sim.laboratory.portability import BAD_REGRET, OTHERS, Cell, Portability
 from ficco_sim.laboratory.show import csv_text, ends, make_table
 from ficco_sim.laboratory.tune import Plateau, Point, Range, Tuning
 
@@ -183,23 +183,21 @@ def portability_tables(found: Portability) -> "Iterator[Table]":
             ["tuned on"],
             [*found.parameters, *found.machines],
         )
-        for tuned in found.tuned:
-            table.add_row(
-                tuned.machine,
-                *(format_feature(name, value) for name, value in tuned.values.items()),
-                *(write(c) for c in found.cells if c.tuned_on == tuned.machine),
-            )
+        for name in dict.fromkeys(c.tuned_on for c in found.cells):
+            row = [c for c in found.cells if c.tuned_on == name]
+            # values differ where each machine has its own others
+            values = [
+                "-" if name == OTHERS else format_feature(key, value)
+                for key, value in row[0].values.items()
+            ]
+            table.add_row(name, *values, *map(write, row))
         yield table
 
 
 def cells_csv(found: Portability) -> str:
     """A line per pair of machines; numbers read back equal."""
-    values = {tuned.machine: tuned.values for tuned in found.tuned}
-    columns = list(type(found.cells[0]).__dataclass_fields__)
+    columns = [name for name in Cell.__dataclass_fields__ if name != "values"]
     return csv_text(
         [*columns, *found.parameters],
-        (
-            [*(getattr(cell, name) for name in columns), *values[cell.tuned_on].values()]
-            for cell in found.cells
-        ),
+        ([*(getattr(cell, name) for name in columns), *cell.values.values()] for cell in found.cells),
     )
