@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -26,6 +27,7 @@ __all__ = [
     "dump_json",
     "dump_yaml",
     "file_errors",
+    "json_schema",
     "load",
     "parse_json",
     "parse_yaml",
@@ -34,6 +36,7 @@ __all__ = [
     "to_plain",
     "write_text",
     "writing",
+    "writing_folder",
 ]
 
 T = TypeVar("T")
@@ -160,6 +163,20 @@ def _adapter(cls: Hashable) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(cast("Any", cls))
+
+
+def json_schema(cls: Any, title: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the documents that `decode` takes for a dataclass."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Brief(GenerateJsonSchema):
+        """Leaves out titles that only repeat the names of fields."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+            return False
+
+    schema = _adapter(cls).json_schema(schema_generator=Brief)
+    return {"$schema": Brief.schema_dialect, **schema, "title": title}
 
 
 def to_plain(obj: Any) -> Any:
@@ -299,6 +316,45 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name, with all its files, when the context ends.
+
+    Raises
+    ------
+    FileError
+        If the path is there already and is not an empty folder, or cannot be made; nothing has
+        changed then, and neither if the context ends with an error.
+    """
+    check_folder_target(path)
+    with file_errors(path):
+        made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield made
+            umask = os.umask(0)
+            os.umask(umask)
+            made.chmod(0o777 & ~umask)
+            if path.is_dir():
+                path.rmdir()  # only an empty one goes
+            made.rename(path)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+
+
+def check_folder_target(path: Path) -> None:
+    """Refuse a folder that `writing_folder` cannot make, before the work that would fill it."""
+    with file_errors(path):
+        if path.exists() and not path.is_dir():
+            raise FileError(f"{path}: cannot be written: is a file, not a folder")
+        if path.is_dir() and any(path.iterdir()):
+            raise FileError(f"{path}: cannot be written: the folder is not empty")
+        if not path.parent.is_dir():
+            raise FileError(f"{path}: cannot be written: no folder {path.parent}")
+        if not os.access(path.parent, os.W_OK):
+            raise FileError(f"{path}: cannot be written: no permission")
 
 
 def check_target(path: Path) -> None:

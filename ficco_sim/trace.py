@@ -1,7 +1,5 @@
 """What happened when: spans of tasks, from the simulator or from gpus."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkLoad", "Span", "Trace", "load_trace"]
 
-COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
-CHROME_TIME_UNIT_S = 1e-6  # timestamps of the Chrome trace format
 STRICT = {"extra": "forbid", "strict": True}
 
 
@@ -108,45 +104,6 @@ class Trace:
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def to_chrome_json(self, deps: Mapping[str, tuple[str, ...]] | None = None) -> str:
-        """Chrome trace text, to open in ui.perfetto.dev: a process per gpu, a thread per queue.
-
-        Parameters
-        ----------
-        deps
-            Ids that each task waited for, drawn as arrows between queues.
-        """
-        threads, events = _threads({span.queue for span in self.spans})
-        by_id = {span.task_id: span for span in self.spans}
-        for span in self.spans:
-            place = {"pid": span.queue.gpu, "tid": threads[span.queue]}
-            events.append(
-                {
-                    "ph": "X",
-                    "name": span.task_id,
-                    "cat": span.kind,
-                    **place,
-                    "ts": span.start_s / CHROME_TIME_UNIT_S,
-                    "dur": span.duration_s / CHROME_TIME_UNIT_S,
-                    "args": {"bytes": span.nbytes, "flop": span.flops, "lost_s": span.lost_s},
-                    **({"cname": COLOURS[span.kind]} if span.kind in COLOURS else {}),
-                }
-            )
-            for dep in (deps or {}).get(span.task_id, ()):
-                events += _flow(by_id[dep], span, threads)
-        document = {
-            "displayTimeUnit": "ns",
-            "traceEvents": events,
-            "otherData": {
-                "source": self.source,
-                "schedule": self.schedule,
-                "workload": self.workload,
-                "machine": self.machine,
-                "labels": ", ".join(self.labels),
-            },
-        }
-        return json.dumps(document, allow_nan=False) + "\n"
-
 
 def load_trace(path: Path) -> Trace:
     """Read a trace from a JSON file, as `Trace.to_json` writes it.
@@ -168,51 +125,3 @@ def load_trace(path: Path) -> Trace:
         if span.end_s < span.start_s:
             raise FileError(f"{where}.end_s: {span.end_s} is before start_s, {span.start_s}")
     return trace
-
-
-def _threads(queues: set[Queue]) -> tuple[dict[Queue, int], list[dict[str, Any]]]:
-    """Thread numbers of queues, compute queues first on each gpu, and the events that name them."""
-    threads: dict[Queue, int] = {}
-    events: list[dict[str, Any]] = []
-    order = sorted(queues, key=lambda q: (q.gpu, q.engine != "compute", q.engine, q.index))
-    counts: dict[int, int] = {}
-    for queue in order:
-        pid = queue.gpu
-        tid = threads[queue] = counts.get(pid, 0)
-        counts[pid] = tid + 1
-        if tid == 0:
-            events += [
-                {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"gpu {pid}"}},
-                {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}},
-            ]
-        common = {"ph": "M", "pid": pid, "tid": tid}
-        label = {"name": f"{queue.engine} {queue.index}"}
-        events += [
-            {**common, "name": "thread_name", "args": label},
-            {**common, "name": "thread_sort_index", "args": {"sort_index": tid}},
-        ]
-    return threads, events
-
-
-def _flow(source: Span, target: Span, threads: Mapping[Queue, int]) -> list[dict[str, Any]]:
-    """An arrow from the end of one span to the start of another on a different queue."""
-    if source.queue == target.queue:
-        return []
-    common = {"name": "waits for", "cat": "dependency", "id": f"{source.task_id}>{target.task_id}"}
-    return [
-        {
-            "ph": "s",
-            **common,
-            "pid": source.queue.gpu,
-            "tid": threads[source.queue],
-            "ts": source.end_s / CHROME_TIME_UNIT_S,
-        },
-        {
-            "ph": "f",
-            "bp": "e",
-            **common,
-            "pid": target.queue.gpu,
-            "tid": threads[target.queue],
-            "ts": target.start_s / CHROME_TIME_UNIT_S,
-        },
-    ]

@@ -15,6 +15,7 @@ __all__ = [
     "format_seconds",
     "parse_bytes",
     "parse_seconds",
+    "to_ns",
 ]
 
 KIB = 2**10
@@ -23,6 +24,17 @@ GIB = 2**30
 GB = 10**9
 US = 1e-6
 MS = 1e-3
+
+
+def to_ns(seconds: float) -> int:
+    """Whole nanoseconds, the nearest.
+
+    Examples
+    --------
+    >>> to_ns(2.0006e-6)
+    2001
+    """
+    return round(seconds * 1e9)
 
 
 def format_seconds(seconds: float) -> str:

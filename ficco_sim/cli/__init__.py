@@ -31,6 +31,7 @@ app = App(
 for verb in (run.compare, run.simulate, plans.plan, plans.check, lists.cost, collective.collective):
     app.command(verb)
 app.command(lists.list_, name="list")
+app.command(plans.schema)
 app.command(calibrate.calibrate)
 app.command(validate.validate)
 app.command(sweep.sweep)

@@ -69,7 +69,7 @@ def collective(
     )
     notes = []
     if plan is not None and run is not None:
-        notes = write_run(plan, run, trace, plot, "", {})
+        notes = write_run(plan, place, run, trace, plot, "", {})
     if write_json(result, json):
         return
     out = console()

@@ -29,7 +29,8 @@ IntervalsOption: TypeAlias = Annotated[
     bool, Parameter(help="Simulate again with draws of what is not known of the costs.")
 ]
 TraceOption: TypeAlias = Annotated[
-    Path | None, Parameter(help="Write a Chrome trace, to open in ui.perfetto.dev.")
+    Path | None,
+    Parameter(help="Write a Chrome trace, to open in ui.perfetto.dev; compressed if it ends in .gz."),
 ]
 PlotOption: TypeAlias = Annotated[
     Path | None, Parameter(help="Draw the timeline to a .png, .svg or .pdf file.")

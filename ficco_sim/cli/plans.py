@@ -1,7 +1,7 @@
 """Verbs about plans: plan and check."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +13,7 @@ from ficco_sim.command import (
     JsonOption,
     WorkloadOption,
     console,
+    say,
     write_json,
     write_text_to,
 )
@@ -33,16 +34,27 @@ def plan(
     gather: GatherOption | None = None,
     gpu: Annotated[int, Parameter(help="Whose queues to print.")] = 0,
     json: JsonOption = None,
+    chakra: Annotated[
+        Path | None,
+        Parameter(help="Write Chakra execution traces into a new folder, one a gpu, for ASTRA-sim."),
+    ] = None,
 ) -> None:
     """Make a plan; print the queues of one gpu, or write it as JSON for simulate and check."""
     knobs = knobs_given(num_chunks, compute_queues, copy_queues, engine, gather)
     made = find_plan(schedule, None, workload, gemm, dtype, num_gpus, knobs)
     if not 0 <= gpu < num_gpus:
         raise ScenarioError(f"gpu: {gpu} must be from 0 to {num_gpus - 1}")
+    written = []
+    if chakra is not None:
+        from ficco_sim.interchange import write_chakra
+
+        files = write_chakra(chakra, made)
+        written.append(f"{files[0]} to {files[-1].name}")
     if json is not None:
         write_text_to(made.to_json(), json)
         if json == "-":
             return
+        written.append(json)
     out = console()
     out.print(
         f"{made.schedule} of {made.workload.name}: {len(made.tasks)} tasks on {num_gpus} gpus; "
@@ -56,8 +68,21 @@ def plan(
     for name, ids in sorted(queues.items()):
         shown = ids if len(ids) <= 10 else [*ids[:8], f"... {len(ids) - 9} more ...", ids[-1]]
         out.print(f"  {name:10} {' -> '.join(shown)}", highlight=False)
-    if json is not None:
-        out.print(f"wrote {json}", highlight=False)
+    say(out, [f"wrote {name}" for name in written])
+
+
+def schema(
+    name: Annotated[
+        Literal["plan", "trace", "machine", "gpu", "workload", "records"],
+        Parameter(help="Kind of file."),
+    ],
+    *,
+    json: JsonOption = "-",
+) -> None:
+    """Print the JSON schema (draft 2020-12) of a kind of file."""
+    from ficco_sim.interchange import schema_text
+
+    write_text_to(schema_text(name), json or "-")
 
 
 def check(

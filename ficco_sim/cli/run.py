@@ -77,7 +77,7 @@ def compare(
             progress=progress,
         )  # fmt: skip
     plan, best_trace = result.traces["best"]
-    notes = write_run(plan, best_trace, trace, plot, result.verdict, {
+    notes = write_run(plan, place, best_trace, trace, plot, result.verdict, {
         "serial": result.serial_s, "ideal": result.ideal_s,
     })  # fmt: skip
     if write_json(result.to_plain(), json):
@@ -145,7 +145,7 @@ def simulate(
         check_plan(chosen)  # what a schedule makes is proved by its tests as well
     done = evaluate_plan(chosen, place, model, intervals=intervals)
     run, result = done.trace, done.result
-    notes = write_run(done.plan, run, trace, plot, "", {"ideal": result.ideal_s}, spans)
+    notes = write_run(done.plan, place, run, trace, plot, "", {"ideal": result.ideal_s}, spans)
     row = {
         "machine": place.name,
         "workload": chosen.workload.name,

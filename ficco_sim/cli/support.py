@@ -91,6 +91,7 @@ def find_plan(
 
 def write_run(
     plan: "Plan",
+    machine: "Machine",
     run: "Trace",
     trace: Path | None,
     plot: Path | None,
@@ -102,6 +103,7 @@ def write_run(
     from dataclasses import replace
 
     from ficco_sim import report
+    from ficco_sim.interchange import write_chrome
     from ficco_sim.io import write_text
 
     notes = []
@@ -110,9 +112,10 @@ def write_run(
         report.plot_timeline(plan, run, plot, title=title, marks=marks)
         notes.append(f"timeline of {run.schedule}: {plot}")
     if trace is not None:
-        deps = {task.id: task.deps for task in plan.tasks}
-        write_text(trace, run.to_chrome_json(deps))
+        left_out = write_chrome(trace, run, plan, machine)
         notes.append(f"trace of {run.schedule}: {trace} (open it in ui.perfetto.dev)")
+        if left_out:
+            notes.append(f"{trace}: {left_out}")
     if spans is not None:
         write_text(spans, run.to_json())
         notes.append(f"spans of {run.schedule}: {spans}")

@@ -1,0 +1,221 @@
+"""A run as a Chrome trace, to open in ui.perfetto.dev.
+
+A process per gpu with a thread per queue; arrows from transfers to what they feed; counters of link
+and HBM use. Times are whole nanoseconds, which is what the viewer keeps, so that nothing overlaps by
+rounding. A counter spreads the bytes of each task evenly over its span.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ficco_sim import io
+from ficco_sim.errors import FileError
+from ficco_sim.interchange.counters import counters
+from ficco_sim.machine import Machine
+from ficco_sim.plan import Gemm, Plan, Queue, Region, Task, Transfer
+from ficco_sim.trace import Span, Trace
+from ficco_sim.units import to_ns
+
+__all__ = ["chrome_events", "write_chrome"]
+
+Event: TypeAlias = dict[str, Any]
+
+COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
+MAX_PLAIN_ARROWS = 50_000  # what keeps the file of 64 gpus under 50 MB where it is not compressed
+
+
+def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
+    """Write a run as a Chrome trace, compressed if the name ends in ``.gz``.
+
+    Parameters
+    ----------
+    run
+        A trace of the plan on the machine, simulated or measured.
+
+    Returns
+    -------
+    str
+        What was left out, or nothing: a large run has arrows into the first gpus only, unless it is
+        compressed.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be written, or the trace is not one of the plan.
+    """
+    compressed = path.suffix == ".gz"
+    gpus = plan.num_gpus if compressed else _gpus_with_arrows(plan)
+    note = ""
+    if gpus < plan.num_gpus:
+        note = f"arrows into gpus 0 to {gpus - 1} of {plan.num_gpus} only; a name in .json.gz has all"
+    other = {
+        "source": run.source,
+        "schedule": run.schedule,
+        "workload": run.workload,
+        "machine": run.machine,
+        "labels": ", ".join(run.labels),
+        "left_out": note,
+    }
+    with io.writing(path) as file:
+        # no time of writing and no name in it: the same run gives the same bytes
+        out = gzip.GzipFile("", "wb", 6, file, mtime=0) if compressed else file
+        out.write(b'{"displayTimeUnit":"ns","otherData":%b,"traceEvents":[\n' % _json(other))
+        between = b""
+        for event in chrome_events(run, plan, machine, arrows_into=gpus):
+            out.write(between + _json(event))
+            between = b",\n"
+        out.write(b"\n]}\n")
+        if compressed:
+            out.close()
+    return note
+
+
+def chrome_events(
+    run: Trace, plan: Plan, machine: Machine, *, arrows_into: int | None = None
+) -> Iterator[Event]:
+    """The events of a Chrome trace, those of a track in the order of time.
+
+    Parameters
+    ----------
+    arrows_into
+        Number of gpus, from gpu 0, whose tasks get arrows; all by default.
+    """
+    tasks = {task.id: task for task in plan.tasks}
+    spans = {span.task_id: span for span in run.spans}
+    if spans.keys() != tasks.keys():
+        odd = min(spans.keys() ^ tasks.keys())
+        raise FileError(f"trace of {run.schedule}: task {odd!r} is not in both trace and plan")
+    queues = _by_queue(run)
+    arrows = _Arrows(plan, plan.num_gpus if arrows_into is None else arrows_into)
+    last_gpu = -1
+    tid = 0
+    for queue, members in queues.items():
+        if queue.gpu != last_gpu:
+            last_gpu, tid = queue.gpu, 0
+            yield from _name_process(queue.gpu, machine.node_name(queue.gpu))
+        yield from _name_thread(queue, tid)
+        place = {"pid": queue.gpu, "tid": tid}
+        for span in members:
+            yield _slice(span, tasks[span.task_id], place)
+            yield from arrows.at(span, place)
+        tid += 1
+    pids = {queue.gpu for queue in queues}
+    for counter in counters(run, plan, machine):
+        if counter.node not in pids:  # a switch, which has no tasks
+            pids.add(counter.node)
+            yield from _name_process(counter.node, machine.node_name(counter.node))
+        common = {"ph": "C", "name": counter.name, "pid": counter.node}
+        for at_ns, value in counter.points():
+            yield {**common, "ts": at_ns / 1000, "args": {"bytes/s": value}}
+
+
+def _by_queue(run: Trace) -> dict[Queue, list[Span]]:
+    """Spans by queue, in the order of time; gpus in order, compute queues first on each."""
+    found: dict[Queue, list[Span]] = {}
+    for span in run.spans:
+        found.setdefault(span.queue, []).append(span)
+    order = sorted(found, key=lambda q: (q.gpu, q.engine != "compute", q.engine, q.index))
+    return {queue: sorted(found[queue], key=lambda s: (s.start_s, s.end_s)) for queue in order}
+
+
+def _name_process(pid: int, name: str) -> Iterator[Event]:
+    yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+
+
+def _name_thread(queue: Queue, tid: int) -> Iterator[Event]:
+    common = {"ph": "M", "pid": queue.gpu, "tid": tid}
+    label = f"{queue.engine} {queue.index}"
+    yield {**common, "name": "thread_name", "args": {"name": label}}
+    yield {**common, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _slice(span: Span, task: Task, place: Event) -> Event:
+    start_ns, end_ns = to_ns(span.start_s), to_ns(span.end_s)
+    args: Event = {}
+    if span.nbytes:
+        args["bytes"] = span.nbytes
+    if isinstance(task, Transfer):
+        args["from_gpu"] = task.src.gpu
+    if isinstance(task, Gemm):
+        k, n = task.b.shape
+        args |= {"m": sum(task.entry_rows), "n": n, "k": k, "flop": span.flops}
+    if span.lost_s:
+        args["lost_to_contention_us"] = to_ns(span.lost_s) / 1000
+    event = {
+        "ph": "X",
+        "name": span.task_id,
+        "cat": span.kind,
+        **place,
+        "ts": start_ns / 1000,
+        "dur": (end_ns - start_ns) / 1000,
+        "args": args,
+    }
+    if span.kind in COLOURS:
+        event["cname"] = COLOURS[span.kind]
+    return event
+
+
+class _Arrows:
+    """Arrows between slices, each end inside its slice: one starts and one ends for every id.
+
+    ``feeds`` goes from a transfer to a task that reads what it brought, ``waits for`` from any other
+    task to one on another queue that has to wait for it.
+    """
+
+    def __init__(self, plan: Plan, num_gpus: int) -> None:
+        self._into: dict[str, list[tuple[int, str]]] = {}
+        self._out_of: dict[str, list[tuple[int, str]]] = {}
+        tasks = {task.id: task for task in plan.tasks}
+        number = 0
+        for task in plan.tasks:
+            if task.queue.gpu >= num_gpus:
+                continue
+            for dep in dict.fromkeys(task.deps):
+                before = tasks[dep]
+                name = _arrow_name(before, task)
+                if name:
+                    number += 1
+                    self._out_of.setdefault(dep, []).append((number, name))
+                    self._into.setdefault(task.id, []).append((number, name))
+
+    def at(self, span: Span, place: Event) -> Iterator[Event]:
+        """The ends of arrows at one slice, in the order of time."""
+        start_ns, end_ns = to_ns(span.start_s), to_ns(span.end_s)
+        inside = min(1, (end_ns - start_ns) // 2)  # at an edge the viewer may take the neighbour
+        for number, name in self._into.get(span.task_id, ()):
+            common = {"name": name, "cat": "flow", "id": number, **place}
+            yield {"ph": "f", "bp": "e", **common, "ts": (start_ns + inside) / 1000}
+        for number, name in self._out_of.get(span.task_id, ()):
+            common = {"name": name, "cat": "flow", "id": number, **place}
+            yield {"ph": "s", **common, "ts": (end_ns - inside) / 1000}
+
+
+def _arrow_name(before: Task, task: Task) -> str:
+    if isinstance(before, Transfer) and _reads(task, before.dst):
+        return "feeds"
+    return "waits for" if before.queue != task.queue else ""
+
+
+def _reads(task: Task, region: Region) -> bool:
+    return any(region.overlaps(read) for read in task.reads)
+
+
+def _gpus_with_arrows(plan: Plan) -> int:
+    """How many gpus, at least one, can have all their arrows in a file that is not compressed."""
+    counts = [0] * plan.num_gpus
+    for task in plan.tasks:
+        counts[task.queue.gpu] += len(task.deps)
+    total = 0
+    for gpu, count in enumerate(counts):
+        total += count
+        if total > MAX_PLAIN_ARROWS:
+            return max(gpu, 1)
+    return plan.num_gpus
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
