@@ -244,6 +244,9 @@ class CopyProfile:
     signal_s
         From the end of a copy until tasks on other queues can know of it, events aside. The engine
         goes on with the next copy meanwhile.
+    queue_s
+        The engine is taken so much longer by the first copy of each queue, but for a gpu's first one:
+        to change over to it.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -254,10 +257,11 @@ class CopyProfile:
     row_overhead_bytes: float
     gap_share: float = 0.0
     signal_s: float = 0.0
+    queue_s: float = 0.0
 
     def __post_init__(self) -> None:
-        may_be_zero = ("setup_s", "completion_s", "row_overhead_bytes", "gap_share", "signal_s")
-        check_numbers(self, may_be_zero=may_be_zero)
+        times = ("setup_s", "completion_s", "signal_s", "queue_s")
+        check_numbers(self, may_be_zero=(*times, "row_overhead_bytes", "gap_share"))
         if self.gap_share > 1:
             raise MachineError(f"gap_share: {self.gap_share} must be at most 1")
 

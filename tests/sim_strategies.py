@@ -208,6 +208,11 @@ class Bounds:
     def _gap_s(self, task: Task) -> float:
         return self.costs.queue_gap_s if task.queue.engine == "compute" else 0.0
 
+    def _opening_s(self) -> float:
+        """Of all first copies on queues, but for the first queue of each gpu."""
+        queues = {task.queue for task in self.plan.tasks if task.queue.engine == "dma"}
+        return (len(queues) - len({queue.gpu for queue in queues})) * self.costs.queue_s
+
     def _signal_s(self, task: Task) -> float:
         return self.costs.signal_s if task.queue.engine == "dma" else 0.0
 
@@ -292,7 +297,7 @@ class Bounds:
     def serial_sum_s(self) -> float:
         """All tasks of all gpus one after another, each with its gap and wait, after submission."""
         submitted: dict[int, int] = defaultdict(int)
-        total_s = sum(self.alone_s)
+        total_s = sum(self.alone_s) + self._opening_s()
         for task in self.plan.tasks:
             submitted[task.queue.gpu] += 1
             deps = [self.plan.tasks[self.index.position[dep]] for dep in task.deps]
@@ -305,7 +310,13 @@ class Bounds:
 
 
 QUIET = {
-    "copy": {"setup_s": 0.0, "completion_s": 0.0, "signal_s": 0.0, "engine_bytes_per_s": 1e15},
+    "copy": {
+        "setup_s": 0.0,
+        "completion_s": 0.0,
+        "signal_s": 0.0,
+        "queue_s": 0.0,
+        "engine_bytes_per_s": 1e15,
+    },
     "core_copy": {"setup_s": 0.0},
     "local_copy": {"startup_s": 0.0},
     "launch": {"queue_gap_s": 0.0, "event_wait_s": 0.0, "graph_submit_s": 0.0},

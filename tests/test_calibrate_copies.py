@@ -110,6 +110,7 @@ def made_copies(
     gap_share=0.05,
     event_s=1.3e-6,
     signal_s=0.0,
+    queue_s=0.0,
 ):
     """Copies over sizes, one after another, and by rows."""
     found = [events(event_s)]
@@ -118,6 +119,12 @@ def made_copies(
         for nbytes in (2**12, 2**16, 2**20):
             total_s = noise(count * (fixed_s + nbytes / rate) + signal_s)
             found.append(dma(nbytes, event_s + total_s, count=count))
+    for count in (8, 56):
+        for nbytes, streams in ((2**12, 4), (2**12, 7), (2**20, 4), (2**20, 7)):
+            total_s = noise(count * (fixed_s + nbytes / rate) + signal_s) + noise(queue_s) * (
+                streams - 1
+            )
+            found.append(dma(nbytes, event_s + total_s, count=count, streams=streams))
     for row in (512, 1024, 2048, 4096, 8192):
         for nbytes, apart in ((2**20, 2), (2**22, 2), (2**24, 4), (2**22, 8), (2**24, 8)):
             lost = row_bytes + gap_share * (apart - 1) * row
@@ -225,12 +232,13 @@ def fixed_samples(found):
 
 GROUPS = {
     "copies": (
-        partial(made_copies, signal_s=5e-6),
+        partial(made_copies, signal_s=5e-6, queue_s=4e-6),
         lambda data: fit_copies(data, "dev1>dev0", PROFILE.copy),
         {
             "fixed": (3e-6, fixed_of, fixed_samples),
             "engine_bytes_per_s": (50e9, None, None),
             "signal_s": (5e-6, None, None),
+            "queue_s": (4e-6, None, None),
             "row_overhead_bytes": (400.0, None, None),
             "gap_share": (0.05, None, None),
         },

@@ -202,6 +202,13 @@ def test_who_waits_for_a_copy_knows_of_its_end_later_but_the_engine_goes_on() ->
     assert ideal.makespan_s == pytest.approx(2 * MS)
 
 
+def test_an_engine_changes_over_to_each_further_queue_once() -> None:
+    machine = quiet_mesh(4, copy={"queue_s": 100 * US})
+    machine = replace(machine, gpu=replace(machine.gpu, num_dma_engines=1))
+    tasks = [transfer(f"t{j}{i}", i, 0, 10**4, queue=i) for j in range(3) for i in (1, 2, 3)]
+    assert run(machine, *tasks).makespan_s == pytest.approx((9 + 2 * 100) * US)
+
+
 def test_engines_are_those_of_the_receiving_gpu() -> None:
     base = quiet_mesh(4)
     machine = replace(base, gpu=replace(base.gpu, num_dma_engines=1))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ficco_sim.calibrate.launch import event_pair_s
 from ficco_sim.calibrate.robust import (
+    NUM_DRAWS,
     OUTLIERS,
     Array,
     Errors,
@@ -106,6 +107,7 @@ def fit_copies(
     and completion apart: both keep their defaults' share. What a copy alone takes longer than one of
     several in a row is ``signal_s``, where that explains more than one more parameter must; else it is
     0, and in ``fixed_s``.
+    What copies over several streams take longer than over one, a stream, is ``queue_s``.
     The rate is that of the slower of engine and link. Between two H200 over NVLink a copy alone takes
     10 us longer than one in a row, in steps of 9 us.
 
@@ -117,8 +119,7 @@ def fit_copies(
     Parameters
     ----------
     measurements
-        Of kind ``copy``, and ``launch`` for the events; others are left out, and so are copies over
-        several streams, whose time is that of starting streams as well.
+        Of kind ``copy``, and ``launch`` for the events; others are left out.
     direction
         Such as ``host>dev0`` or ``dev1>dev0``.
     defaults
@@ -183,6 +184,10 @@ def fit_copies(
             lambda kept: {**found.values, **_fit_rows(kept, found.values).values},
             _predicted_s,
         )
+    queue_s = 0.0
+    queue = _queue_draws(measurements, direction)
+    if queue is not None:
+        queue_s, samples["queue_s"] = queue
     group = make_fit(
         provenance or Provenance(),
         _errors([*told, *kinds.get("2d", [])]),
@@ -196,6 +201,7 @@ def fit_copies(
         completion_s=completion_s,
         engine_bytes_per_s=found.values["engine_bytes_per_s"],
         signal_s=found.values.get("signal_s", 0.0),
+        queue_s=queue_s,
         native_2d=native_2d,
         **of_rows,
     )
@@ -210,24 +216,60 @@ def count_engines(measurements: Sequence[Measurement], direction: str) -> int | 
     As many as several streams are faster than one, for equal copies, the best of all sizes. Where one
     engine fills the link only small copies can show a second one.
     """
+    gains = [pair.one_s / pair.time_s for pair in _over_streams(measurements, direction)]
+    if not gains:
+        return NotFitted(
+            reason=f"num_dma_engines: no copies {direction} over one and several streams were timed"
+        )
+    return max(1, round(max(gains)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OverStreams:
+    """Equal copies, timed on one stream and on several."""
+
+    nbytes: float
+    one_s: float
+    streams: float
+    time_s: float
+
+
+def _over_streams(measurements: Sequence[Measurement], direction: str) -> list[_OverStreams]:
+    """Of every size and count of copies in a direction, each number of streams beside one."""
     times: dict[tuple[float, float], dict[float, float]] = {}
     for m in measurements:
         if m.kind == "copy" and m.usable and _is_engine_copy(m, direction) and not m.labels:
             nbytes, count, streams = (_number(m, name) for name in ("nbytes", "count", "streams"))
             if count > 1:
                 times.setdefault((nbytes, count), {})[streams] = m.median_s
-    gains = [
-        by_streams[1] / time_s
-        for by_streams in times.values()
+    return [
+        _OverStreams(nbytes=nbytes, one_s=by_streams[1], streams=streams, time_s=time_s)
+        for (nbytes, _), by_streams in times.items()
         if 1 in by_streams
         for streams, time_s in by_streams.items()
         if streams > 1
     ]
-    if not gains:
-        return NotFitted(
-            reason=f"num_dma_engines: no copies {direction} over one and several streams were timed"
-        )
-    return max(1, round(max(gains)))
+
+
+def _queue_draws(
+    measurements: Sequence[Measurement], direction: str
+) -> tuple[float, tuple[float, ...]] | None:
+    """What each further stream costs where one engine serves all: the median, and draws around it.
+
+    Of the smallest copies, of whose time it is most. Draws are of Student's t distribution around it.
+    None where no copies over several streams were timed.
+    """
+    found = _over_streams(measurements, direction)
+    if not found:
+        return None
+    least = min(pair.nbytes for pair in found)
+    values = np.array([(p.time_s - p.one_s) / (p.streams - 1) for p in found if p.nbytes == least])
+    middle = float(np.median(values))
+    around = np.zeros(NUM_DRAWS)
+    if len(values) > 1:
+        error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        around = error * np.random.default_rng(0).standard_t(len(values) - 1, NUM_DRAWS)
+    return max(middle, 0.0), tuple(float(x) for x in np.maximum(middle + around, 0.0))
 
 
 def _is_engine_copy(m: Measurement, direction: str) -> bool:

@@ -96,6 +96,7 @@ class CostModel:
         self.queue_gap_s = 0.0 if self.ideal else launch.queue_gap_s
         self.event_wait_s = 0.0 if self.ideal else launch.event_wait_s
         self.signal_s = 0.0 if self.ideal else machine.profile.copy.signal_s
+        self.queue_s = 0.0 if self.ideal else machine.profile.copy.queue_s
 
     def whole_gemm(self, workload: Workload) -> GemmCost:
         """The workload's GEMM on one gpu, uncut."""

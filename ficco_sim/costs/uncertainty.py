@@ -80,6 +80,7 @@ def drawn_machine(machine: Machine, draw: int) -> Machine:
             setup_s=copy.setup_s * copies,
             completion_s=copy.completion_s * copies,
             signal_s=copy.signal_s * copies,
+            queue_s=copy.queue_s * copies,
             engine_bytes_per_s=copy.engine_bytes_per_s / copies,
         ),
         core_copy=replace(core, setup_s=core.setup_s * copies, bytes_per_s=core.bytes_per_s / copies),

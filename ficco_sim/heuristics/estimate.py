@@ -57,6 +57,8 @@ class _Place:
         self.hops = _most_hops(machine)
         self.turns = math.ceil((self.num_gpus - 1) / self.engines)  # in which engines serve the peers
         self.step_command_s = self.turns * self.command_s * (self.hops + 1) / 2  # of the mean way
+        # an engine changes over to each of its queues once, but for the first
+        self.opening_s = math.ceil((self.num_gpus - 2) / self.engines) * copy.queue_s
         self.known_s = copy.signal_s + rates.event_wait_s
         self.gap_s = rates.queue_gap_s
         self.slopes = (contention.dma_in + contention.dma_out) / rates.hbm_bytes_per_s
@@ -205,7 +207,7 @@ class _Plans:
         """
         hops = self.place.hops
         if hops == 1:
-            return [(j + 1) * step_s for j in range(chunks)]
+            return [self.place.opening_s + (j + 1) * step_s for j in range(chunks)]
         end_s = FORWARDED_LOSS * chunks * step_s
         first_s = min((1 + (hops - 1) / FORWARDED_DELAY) * step_s, FORWARDED_FIRST * end_s)
         if chunks == 1:
@@ -261,11 +263,12 @@ class _Cut(ABC):
         peers, turns = plans.p - 1, place.turns
         # chunks of one turn of the engines arrive together
         counts = [min(place.engines, peers - i * place.engines) for i in range(turns)]
+        opened_s = place.opening_s + place.known_s
         for queues in QUEUES:
             work = [_side_by_side_s(cost, queues, place.gap_s) for cost in costs]
             steps = [
                 [
-                    ((j + (i + 1) / turns) * self.step_s + place.known_s, count * work_s)
+                    (opened_s + (j + (i + 1) / turns) * self.step_s, count * work_s)
                     for i, count in enumerate(counts)
                 ]
                 for j, work_s in enumerate(work)

@@ -145,6 +145,7 @@ class _Run:
         self.end_s: list[float | None] = [None] * num_tasks
         self.lost_s = [0.0] * num_tasks
         self.submitted_s = self._submission_times()
+        self.opening = self._opening_copies()
         self.signal_s = [self.costs.signal_s if t.queue.engine == "dma" else 0.0 for t in plan.tasks]
         self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
@@ -159,6 +160,17 @@ class _Run:
         if stuck:
             raise SimulationError(self._explain(stuck))
         return self._trace()
+
+    def _opening_copies(self) -> set[int]:
+        """First copies on their queues, but for those on the first queue of each gpu's DMA engines."""
+        seen: set[int] = set()
+        found = set()
+        for queue, members in self.index.queues.items():
+            if queue.engine == "dma":
+                if queue.gpu in seen:
+                    found.add(members[0])
+                seen.add(queue.gpu)
+        return found
 
     def _submission_times(self) -> list[float]:
         """When each gpu's host thread has submitted each task, in the plan's order."""
@@ -229,6 +241,8 @@ class _Run:
         self.emulated = self.emulated or cost.emulated
         route = self.routes(src.gpu, dst.gpu)
         before_s = cost.setup_s + route.latency_s
+        if i in self.opening:
+            before_s += self.costs.queue_s
         if before_s > 0.0:
             yield env.timeout(before_s)
         nbytes = num_rows * num_cols * element_bytes
