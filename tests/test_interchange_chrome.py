@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from sim_strategies import machine_of
-from strategies import examples, plans
+from strategies import examples, plan_of, plans, workload_for
 
 from ficco_sim.cli import main
 from ficco_sim.comparison import evaluate_plan
@@ -326,6 +326,21 @@ def test_a_large_plain_trace_leaves_out_arrows_and_says_so(tmp_path, monkeypatch
     assert 0 < len(parsed.arrows) <= 250
     assert write_chrome(tmp_path / "t.json.gz", run, plan, machine) == ""
     assert len(parse(gzip.decompress((tmp_path / "t.json.gz").read_bytes())).arrows) > 250
+    monkeypatch.setattr(chrome, "LARGE_BYTES", 10_000)
+    note = write_chrome(tmp_path / "t.json", run, plan, machine)
+    assert note.startswith("0 MB, about a tenth of it in .json.gz; arrows into gpus 0 to ")
+
+
+def test_a_trace_of_64_gpus_is_small(tmp_path):
+    """16,896 tasks; benchmarks/test_interchange_size.py has the largest plans of 64 gpus."""
+    plan = plan_of("uniform-fused-1d", workload_for("uniform-fused-1d", m=2048), 64, num_chunks=4)
+    machine = machine_of("full_mesh", 64)
+    run = simulate(plan, machine)
+    plain, small = tmp_path / "t.json", tmp_path / "t.json.gz"
+    for path in (plain, small):
+        assert write_chrome(path, run, plan, machine) == ""
+    assert plain.stat().st_size < 8e6
+    assert small.stat().st_size < 1e6
 
 
 @pytest.mark.parametrize("spoil", [

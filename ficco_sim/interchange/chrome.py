@@ -24,7 +24,8 @@ __all__ = ["chrome_events", "write_chrome"]
 Event: TypeAlias = dict[str, Any]
 
 COLOURS = {"gemm": "thread_state_running", "local_copy": "thread_state_runnable"}
-MAX_PLAIN_ARROWS = 50_000  # what keeps the file of 64 gpus under 50 MB where it is not compressed
+MAX_PLAIN_ARROWS = 25_000  # in a file that is not compressed: they take more room than the slices
+LARGE_BYTES = 50_000_000
 
 
 def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
@@ -38,8 +39,8 @@ def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
     Returns
     -------
     str
-        What was left out, or nothing: a large run has arrows into the first gpus only, unless it is
-        compressed.
+        What to know of the file, or nothing: a large run has arrows into the first gpus only, unless
+        it is compressed.
 
     Raises
     ------
@@ -48,29 +49,41 @@ def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
     """
     compressed = path.suffix == ".gz"
     gpus = plan.num_gpus if compressed else _gpus_with_arrows(plan)
-    note = ""
+    notes = []
     if gpus < plan.num_gpus:
-        note = f"arrows into gpus 0 to {gpus - 1} of {plan.num_gpus} only; a name in .json.gz has all"
+        notes.append(
+            f"arrows into gpus 0 to {gpus - 1} of {plan.num_gpus} only; a name in .json.gz has all"
+        )
     other = {
         "source": run.source,
         "schedule": run.schedule,
         "workload": run.workload,
         "machine": run.machine,
         "labels": ", ".join(run.labels),
-        "left_out": note,
+        "left_out": "; ".join(notes),
     }
+    num_bytes = 0
     with io.writing(path) as file:
         # no time of writing and no name in it: the same run gives the same bytes
         out = gzip.GzipFile("", "wb", 6, file, mtime=0) if compressed else file
-        out.write(b'{"displayTimeUnit":"ns","otherData":%b,"traceEvents":[\n' % _json(other))
-        between = b""
-        for event in chrome_events(run, plan, machine, arrows_into=gpus):
-            out.write(between + _json(event))
-            between = b",\n"
-        out.write(b"\n]}\n")
+        for piece in _document(other, chrome_events(run, plan, machine, arrows_into=gpus)):
+            out.write(piece)
+            num_bytes += len(piece)
         if compressed:
             out.close()
-    return note
+    if num_bytes > LARGE_BYTES and not compressed:
+        notes.insert(0, f"{num_bytes / 1e6:.0f} MB, about a tenth of it in .json.gz")
+    return "; ".join(notes)
+
+
+def _document(other: Event, events: Iterator[Event]) -> Iterator[bytes]:
+    """A Chrome trace in pieces, an event a line."""
+    yield b'{"displayTimeUnit":"ns","otherData":' + _json(other) + b',"traceEvents":[\n'
+    between = b""
+    for event in events:
+        yield between + _json(event)
+        between = b",\n"
+    yield b"\n]}\n"
 
 
 def chrome_events(
