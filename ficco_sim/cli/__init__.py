@@ -9,6 +9,7 @@ from ficco_sim.cli import (
     laboratory,
     lists,
     plans,
+    report,
     run,
     scenarios,
     sweep,
@@ -35,6 +36,7 @@ app.command(plans.schema)
 app.command(calibrate.calibrate)
 app.command(validate.validate)
 app.command(sweep.sweep)
+app.command(report.report)
 app.command(scenarios.app)
 app.command(topology.app)
 app.command(heuristic.app)

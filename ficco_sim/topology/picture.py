@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["draw"]
+__all__ = ["draw", "node_places"]
 
 # Okabe and Ito's colours, from the widest links to the narrowest
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -44,7 +44,7 @@ def draw(machine: Machine, path: Path, description: Description | None = None) -
     from matplotlib.figure import Figure
 
     told = description or describe(machine)
-    places = _places(machine)
+    places = node_places(machine)
     with mpl.rc_context({"svg.hashsalt": "ficco"}):
         figure = Figure(figsize=(8, 8.6), layout="constrained")
         axes = figure.add_subplot()
@@ -77,7 +77,7 @@ def _subtitle(told: Description) -> str:
     return ", ".join(parts)
 
 
-def _places(machine: Machine) -> list[tuple[float, float]]:
+def node_places(machine: Machine) -> list[tuple[float, float]]:
     """Gpus of a flat torus on a grid; others on a circle, switches near the gpus they serve."""
     flat = [extent for extent in machine.extents or () if extent > 1]
     if len(flat) == 2:
