@@ -1,16 +1,16 @@
 """Writes measurements as they are taken, so that a killed run loses at most the group in progress."""
 
 import contextlib
-import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ficco_sim import io
+from ficco_sim.append import append, lock
 from ficco_sim.errors import FileError
 from ficco_sim.records import (
     Measurement,
@@ -84,13 +84,13 @@ class Recorder:
         if part.exists() and not resume:
             raise FileError(f"{part}: an unfinished run; resume it, or choose another name")
         opening = _lines([session], path)
-        with _file_errors(part), contextlib.ExitStack() as on_error:
+        with io.file_errors(part), contextlib.ExitStack() as on_error:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | (0 if resume else os.O_EXCL)
             handle = os.open(part, flags, 0o666)
             on_error.callback(os.close, handle)
             if not resume:
                 on_error.callback(part.unlink)
-            _lock(handle, part)
+            lock(handle, part)
             records, size = _unfinished(part, session)
             os.ftruncate(handle, size)
             recorder = cls(path, session, handle, records, size)
@@ -142,7 +142,7 @@ class Recorder:
                     "the measurement occurs twice"
                 )
         text = _lines(group if self._announced else [self._session, *group], self._path)
-        with _file_errors(part_path(self._path)):
+        with io.file_errors(part_path(self._path)):
             self._append(text)
         self._announced = True
         self._seen.update(identities)
@@ -161,7 +161,7 @@ class Recorder:
             raise FileError(f"{part}: nothing was measured, so that there is nothing to finish")
         if self._path.exists():
             raise FileError(f"{self._path}: has appeared meanwhile; the records stay in {part}")
-        with _file_errors(self._path):
+        with io.file_errors(self._path):
             part.rename(self._path)
             _sync_folder(self._path)
         self.close()
@@ -185,19 +185,9 @@ class Recorder:
         self.close()
 
     def _append(self, data: bytes) -> None:
-        """Bring all bytes to disk, or leave the file as it was."""
         if self._handle is None:
             raise FileError(f"{self._path}: the recorder is closed")
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
-            os.fsync(self._handle)
-        except BaseException:  # also where the user interrupts
-            with contextlib.suppress(OSError):  # what stays is cut when the run is resumed
-                os.ftruncate(self._handle, self._size)
-            raise
-        self._size += len(data)
+        self._size = append(self._handle, data, self._size, sync=True)
 
 
 def _lines(records: Sequence[Session | Measurement], path: Path) -> bytes:
@@ -224,15 +214,6 @@ def _unfinished(part: Path, session: Session) -> tuple[Records, int]:
     return records, size
 
 
-def _lock(handle: int, part: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise FileError(f"{part}: another process writes it; choose another name") from error
-    except OSError:
-        pass  # some network file systems have no locks
-
-
 def _sync_folder(path: Path) -> None:
     """Bring a new name to disk."""
     handle = os.open(path.parent, os.O_RDONLY)
@@ -240,11 +221,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error

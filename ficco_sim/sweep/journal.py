@@ -6,7 +6,6 @@ when the sweep is resumed, and only that scenario is done again.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ficco_sim import io
+from ficco_sim.append import append, lock
 from ficco_sim.errors import FileError
 from ficco_sim.sweep.rows import COLUMNS, SweepRow, make_row
 
@@ -81,7 +81,7 @@ class Journal:
         with io.file_errors(part), contextlib.ExitStack() as on_error:
             handle = os.open(part, flags, 0o666)
             on_error.callback(os.close, handle)
-            _lock(handle, part)
+            lock(handle, part)
             journal = cls(path, handle, keys)
             if os.fstat(handle).st_size and not resume:
                 raise FileError(f"{part}: an unfinished sweep; resume it, or choose another name")
@@ -152,20 +152,12 @@ class Journal:
         self.close()
 
     def _append(self, data: bytes) -> None:
-        """Write all bytes, or leave the file as it was."""
         assert self._handle is not None
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
-            if time.monotonic() - self._synced_s >= SYNC_S:
-                os.fsync(self._handle)
-                self._synced_s = time.monotonic()
-        except BaseException:  # also where the user interrupts
-            with contextlib.suppress(OSError):  # what stays is cut when the sweep is resumed
-                os.ftruncate(self._handle, self._size)
-            raise
-        self._size += len(data)
+        now_s = time.monotonic()
+        sync = now_s - self._synced_s >= SYNC_S
+        self._size = append(self._handle, data, self._size, sync=sync)
+        if sync:
+            self._synced_s = now_s
 
     def _read(self, inputs: Mapping[str, Any]) -> None:
         """Take in what the file holds, up to its last whole line."""
@@ -254,17 +246,3 @@ def _check_header(document: dict[str, Any], inputs: Mapping[str, Any], where: st
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _lock(handle: int, part: Path) -> None:
-    with contextlib.suppress(OSError):  # some network file systems have no locks
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FileError(f"{part}: another process writes it; choose another name") from error
-    try:
-        same = os.fstat(handle).st_ino == part.stat().st_ino
-    except FileNotFoundError:
-        same = False
-    if not same:  # finished and removed between opening and locking it
-        raise FileError(f"{part}: another process has just finished this sweep")
