@@ -22,6 +22,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 from ficco_sim.errors import FileError
 
 __all__ = [
+    "check_folder_target",
+    "check_target",
     "data_folder",
     "decode",
     "dump_json",
@@ -309,9 +311,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
+            Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -333,15 +333,22 @@ def writing_folder(path: Path) -> Iterator[Path]:
         made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
             yield made
-            umask = os.umask(0)
-            os.umask(umask)
-            made.chmod(0o777 & ~umask)
+            for file in made.iterdir():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            made.chmod(0o777 & ~_umask())
             if path.is_dir():
                 path.rmdir()  # only an empty one goes
             made.rename(path)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
+
+
+def _umask() -> int:
+    umask = os.umask(0)  # it can only be read by setting it
+    os.umask(umask)
+    return umask
 
 
 def check_folder_target(path: Path) -> None:
@@ -351,10 +358,8 @@ def check_folder_target(path: Path) -> None:
             raise FileError(f"{path}: cannot be written: is a file, not a folder")
         if path.is_dir() and any(path.iterdir()):
             raise FileError(f"{path}: cannot be written: the folder is not empty")
-        if not path.parent.is_dir():
-            raise FileError(f"{path}: cannot be written: no folder {path.parent}")
-        if not os.access(path.parent, os.W_OK):
-            raise FileError(f"{path}: cannot be written: no permission")
+        _check_parent(path)
+        _check_writable(path, path.parent)
 
 
 def check_target(path: Path) -> None:
@@ -368,10 +373,18 @@ def check_target(path: Path) -> None:
     with file_errors(path):
         if path.is_dir():
             raise FileError(f"{path}: cannot be written: is a folder")
-        if not path.parent.is_dir():
-            raise FileError(f"{path}: cannot be written: no folder {path.parent}")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise FileError(f"{path}: cannot be written: no permission")
+        _check_parent(path)
+        _check_writable(path, path if path.exists() else path.parent)
+
+
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: cannot be written: no folder {path.parent}")
+
+
+def _check_writable(path: Path, needed: Path) -> None:
+    if not os.access(needed, os.W_OK):
+        raise FileError(f"{path}: cannot be written: no permission")
 
 
 @contextlib.contextmanager

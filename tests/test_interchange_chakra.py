@@ -261,8 +261,9 @@ def test_a_failure_on_the_way_leaves_nothing(there, tmp_path, monkeypatch):
         return b"\x01\x00"
 
     monkeypatch.setattr(chakra, "encode_node", fails)
-    with pytest.raises(FileError, match="No space left on device"):
+    with pytest.raises(FileError) as caught:
         write_chakra(folder, plan)
+    assert str(caught.value) == f"{folder}: cannot be written: No space left on device"
     assert list(tmp_path.rglob("*")) == ([folder] if there else [])
 
 
@@ -275,3 +276,11 @@ def test_the_command_line_writes_them(tmp_path, capsys):
     assert main([*asked, "--chakra", str(folder)]) == 2
     error = capsys.readouterr().err
     assert error == f"ficco: error: {folder}: cannot be written: the folder is not empty\n"
+
+
+def test_nothing_is_written_when_the_json_file_cannot_be(tmp_path, capsys):
+    folder, json = tmp_path / "et", tmp_path / "no" / "plan.json"
+    code = main(["plan", "serial", "--gemm", "8,8,8", "--chakra", str(folder), "--json", str(json)])
+    assert code == 2
+    assert capsys.readouterr().err.startswith(f"ficco: error: {json}: cannot be written: no folder")
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ficco_sim.cli.options import EngineOption, GatherOption
-from ficco_sim.cli.support import find_plan, knobs_given
+from ficco_sim.cli.support import check_outputs, find_plan, knobs_given
 from ficco_sim.command import (
     DtypeOption,
     GemmOption,
@@ -40,6 +40,7 @@ def plan(
     ] = None,
 ) -> None:
     """Make a plan; print the queues of one gpu, or write it as JSON for simulate and check."""
+    check_outputs(json, None, None)
     knobs = knobs_given(num_chunks, compute_queues, copy_queues, engine, gather)
     made = find_plan(schedule, None, workload, gemm, dtype, num_gpus, knobs)
     if not 0 <= gpu < num_gpus:

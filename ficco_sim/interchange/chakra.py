@@ -65,7 +65,7 @@ def write_chakra(folder: Path, plan: Plan) -> list[Path]:
     fingerprint = plan.fingerprint
     with io.writing_folder(folder) as made:
         for gpu, (name, nodes) in enumerate(zip(names, traces, strict=True)):
-            with io.writing(made / name) as file:
+            with (made / name).open("wb") as file:
                 file.write(
                     encode_metadata(
                         {
