@@ -9,7 +9,7 @@ from ficco_sim.pages.style import to_inline
 from ficco_sim.pages.subject import Subject
 from ficco_sim.pages.tables import results_cells, sources_table, what_if_cells
 from ficco_sim.pages.timeline import timeline_data
-from ficco_sim.pages.words import CAUSES, GLOSSARY, REMEDIES, describe_result
+from ficco_sim.pages.words import CAUSES, GLOSSARY, REMEDIES, describe_result, sentence
 from ficco_sim.units import format_seconds
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _cards(subject: Subject) -> list[dict[str, str]]:
         {
             "heading": "Held back by",
             "value": overlap.cause,
-            "words": f"{CAUSES[overlap.cause].capitalize()}. {REMEDIES[overlap.cause]}",
+            "words": f"{sentence(CAUSES[overlap.cause])}. {REMEDIES[overlap.cause]}",
         },
     ]
     if subject.what_ifs:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from ficco_sim.comparison import Result, best_of_each
 from ficco_sim.pages.links import MAX_NODES, link_figure
-from ficco_sim.pages.style import BAD, GOOD, MUTED, PART_STYLES, new_figure
+from ficco_sim.pages.style import BAD, GOOD, INK, MUTED, PART_STYLES, new_figure
 from ficco_sim.pages.subject import Subject
 from ficco_sim.pages.words import PARTS
 from ficco_sim.sensitivity import WhatIf
 from ficco_sim.units import MS, US
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["Drawing", "comparison_figures", "time_unit"]
@@ -38,7 +39,7 @@ def comparison_figures(subject: Subject) -> list[Drawing]:
         Drawing(
             name="speedup",
             heading="Speed-up over serial",
-            caption="The best knobs of each schedule. Black whiskers: 10th to 90th percentile of what "
+            caption="The best knobs of each schedule. Whiskers: 10th to 90th percentile of what "
             "the fitted costs leave open, where drawn.",
             figure=_speedups(rows),
         ),
@@ -88,6 +89,13 @@ def _name(result: Result, rows: Sequence[Result]) -> str:
     return f"{result.schedule}{emulated}{engine}"
 
 
+def _label(axes: "Axes", x: float, place: int, words: str, *, size: int = 9) -> None:
+    """Words beside the end of a bar."""
+    axes.annotate(
+        words, (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=size
+    )
+
+
 def _speedups(rows: Sequence[Result]) -> "Figure":
     with new_figure(FRAME_INCHES + ROW_INCHES * len(rows)) as (figure, axes):
         places = range(len(rows))
@@ -102,11 +110,11 @@ def _speedups(rows: Sequence[Result]) -> "Figure":
             end = row.speedup
             if row.interval_s is not None:
                 low, high = (row.speedup * row.makespan_s / end_s for end_s in row.interval_s[::-1])
-                axes.plot([low, high], [place, place], color="black", linewidth=1.4)
+                axes.plot([low, high], [place, place], color=INK, linewidth=1.4)
                 end = max(end, high)
                 most = max(most, end)
             close = " ~" if row.too_close else ""
-            axes.text(end, place, f" {row.speedup:.2f}x{close}", va="center", ha="left")
+            _label(axes, end, place, f"{row.speedup:.2f}x{close}")
         serial_s = max(row.speedup * row.makespan_s for row in rows)
         ideal = serial_s / rows[0].ideal_s if rows[0].ideal_s > 0 else 1.0
         axes.axvline(1, color=BAD, linewidth=1, linestyle="--")
@@ -146,8 +154,8 @@ def _breakdown(rows: Sequence[Result]) -> "Figure":
             left = [lower + min(v, 0.0) for lower, v in zip(left, values, strict=True)]
         for place, row in enumerate(rows):
             beyond = " \u2192" if right[place] > end else ""
-            words = f" {row.makespan_s / unit_s:.3g}{beyond}"
-            axes.text(min(right[place], end), place, words, va="center", ha="left")
+            words = f"{row.makespan_s / unit_s:.3g}{beyond}"
+            _label(axes, min(right[place], end), place, words)
         axes.axvline(
             rows[0].ideal_s / unit_s, linewidth=1, linestyle=":", color="#777777", label="ideal bound"
         )
@@ -177,7 +185,7 @@ def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
                 color="white" if place else "black",
             )
             quicker = "" if place == 0 else f", makespan / {row.gain:.2f}"
-            axes.text(row.speedup, place, f" {row.speedup:.2f}x{quicker}", va="center", fontsize=8)
+            _label(axes, row.speedup, place, f"{row.speedup:.2f}x{quicker}", size=8)
             axes.plot(
                 [row.serial_s / row.ideal_s] * 2, [place - 0.38, place + 0.38],
                 color="#777777", linewidth=1.2, linestyle=":",

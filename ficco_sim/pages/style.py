@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BAD", "GOOD", "MUTED", "PART_STYLES", "new_figure", "to_inline", "to_png", "to_svg"]
+__all__ = ["BAD", "GOOD", "INK", "MUTED", "PART_STYLES", "new_figure", "to_inline", "to_png", "to_svg"]
 
 # Okabe and Ito's colours
 GOOD, BAD, MUTED = "#0072B2", "#D55E00", "#999999"

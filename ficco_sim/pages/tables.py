@@ -52,24 +52,24 @@ def results_cells(comparison: Comparison, *, every: bool = True) -> Table:
                 _text(row.schedule),
                 _number(row.num_chunks, "d"),
                 _number(row.compute_queues, "d"),
-                _text(row.engine),
+                _number(row.speedup, ".2f"),
                 _number(row.makespan_s / unit_s, ".4g"),
                 Cell(spread, row.interval_s[0] if row.interval_s else float("inf"), numeric=True),
-                _number(row.speedup, ".2f"),
                 Cell("-", -1e9, numeric=True) if share is None else _number(share * 100, ".0f"),
-                _number(row.exposed_comm_s / unit_s, ".3g"),
                 _text(row.cause),
+                _number(row.exposed_comm_s / unit_s, ".3g"),
                 _number(row.gemm_dil, ".2f"),
                 _number(row.comm_dil, ".2f"),
                 _number(row.gemm_cil, ".2f"),
                 _number(row.comm_cil, ".2f"),
+                _text(row.engine),
                 _text(", ".join([*row.labels, *([close] if close else [])])),
             )
         )
     columns = (
-        "schedule", "chunks", "queues", "engine", f"makespan [{unit}]", f"10-90 % [{unit}]",
-        "speed-up [x]", "of ideal [%]", f"exposed [{unit}]", "held back by", "DIL GEMM [x]",
-        "DIL comm [x]", "CIL GEMM [x]", "CIL comm [x]", "labels",
+        "schedule", "chunks", "queues", "speed-up [x]", f"makespan [{unit}]", f"10-90 % [{unit}]",
+        "of ideal [%]", "held back by", f"exposed [{unit}]", "DIL GEMM [x]", "DIL comm [x]",
+        "CIL GEMM [x]", "CIL comm [x]", "engine", "labels",
     )  # fmt: skip
     return Table(name="results", heading="Results", columns=columns, rows=tuple(cells), marked=0)
 

@@ -4,7 +4,7 @@ from ficco_sim.comparison import Result
 from ficco_sim.metrics import Cause
 from ficco_sim.schedules import FICCO
 
-__all__ = ["CAUSES", "GLOSSARY", "PARTS", "REMEDIES", "describe_result"]
+__all__ = ["CAUSES", "GLOSSARY", "PARTS", "REMEDIES", "describe_result", "sentence"]
 
 CAUSES: dict[Cause, str] = {
     "compute-bound": "the GEMM itself: nearly all communication is hidden behind it",
@@ -67,11 +67,16 @@ GLOSSARY = (
 )  # fmt: skip
 
 
+def sentence(words: str) -> str:
+    """Words with a capital letter first; abbreviations stay as they are."""
+    return words[:1].upper() + words[1:]
+
+
 def describe_result(result: Result) -> str:
     """What a schedule does, in one or two sentences."""
     if result.schedule in _SIMPLE:
         return _SIMPLE[result.schedule]
-    if result.schedule not in FICCO:
+    if result.schedule not in FICCO or result.engine not in _ENGINES:
         return ""
     uniformity, granularity, shape = result.schedule.split("-")
     queues = (
@@ -83,5 +88,5 @@ def describe_result(result: Result) -> str:
         f"Every shard is cut into {result.num_chunks} chunks, {_SHAPE[shape]}; in each step a gpu "
         f"receives one chunk from every peer, so that all its links are busy; "
         f"{_UNIFORM[uniformity]}; {_GRANULARITY[granularity]}. "
-        f"{_ENGINES.get(result.engine, '').capitalize()}.{queues}".replace("Dma", "DMA")
+        f"{sentence(_ENGINES[result.engine])}.{queues}"
     )
