@@ -129,7 +129,7 @@ def _speedups(rows: Sequence[Result]) -> "Figure":
             notes.append("*: 2d copies emulated")
         if any(row.too_close for row in rows):
             notes.append("~: too close to the best to call")
-        axes.set_xlabel(f"serial makespan / makespan [x]\n{'; '.join(notes)}")
+        axes.set_xlabel("\n".join(["serial makespan / makespan [x]", *notes]), fontsize=8)
     return figure
 
 
@@ -185,9 +185,10 @@ def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
                 color="white" if place else "black",
             )
             quicker = "" if place == 0 else f", makespan / {row.gain:.2f}"
-            _label(axes, row.speedup, place, f"{row.speedup:.2f}x{quicker}", size=8)
+            ideal = row.serial_s / row.ideal_s
+            _label(axes, max(row.speedup, ideal), place, f"{row.speedup:.2f}x{quicker}", size=8)
             axes.plot(
-                [row.serial_s / row.ideal_s] * 2, [place - 0.38, place + 0.38],
+                [ideal] * 2, [place - 0.38, place + 0.38],
                 color="#777777", linewidth=1.2, linestyle=":",
                 label="ideal bound there" if place == 0 else None,
             )  # fmt: skip
@@ -199,7 +200,7 @@ def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
         axes.set_yticks(range(len(rows)), names)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        most = max(max(row.speedup * 1.5, row.serial_s / row.ideal_s * 1.03) for row in rows)
+        most = 1.55 * max(max(row.speedup, row.serial_s / row.ideal_s) for row in rows)
         axes.set_xlim(0, most)
         axes.set_xlabel("best speed-up over serial on the same machine [x]")
         figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)

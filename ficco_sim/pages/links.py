@@ -42,7 +42,7 @@ def link_figure(machine: Machine, trace: Trace) -> "Figure":
     shares = link_shares(machine, trace)
     colours = mpl.colormaps["cividis"].reversed()
     with mpl.rc_context(SETTINGS):
-        figure = Figure(figsize=(WIDTH_INCHES, 3.7), layout="constrained")
+        figure = Figure(figsize=(WIDTH_INCHES, 3.5), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         _draw_map(left, machine, shares, colours)
         _draw_graph(right, machine, shares, colours)
@@ -80,8 +80,9 @@ def _draw_map(
     turned = max(map(len, names)) > 3
     axes.set_xticks(ticks, names, rotation=90 if turned else 0)
     axes.set_yticks(ticks, names)
-    axes.set_xlabel("to gpu")
-    axes.set_ylabel("from gpu")
+    node = "gpu or switch" if machine.switches else "gpu"
+    axes.set_xlabel(f"to {node}")
+    axes.set_ylabel(f"from {node}")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 

@@ -23,7 +23,7 @@ PART_STYLES = {
     "submission_s": ("#F0E442", "---"),
 }
 INK = "#010203"  # stands for the colour of text, which is the reader's on a page
-WIDTH_INCHES = 6.4
+WIDTH_INCHES = 5.2  # readable when a page of 390 px scales it down
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names from files may hold dollar signs

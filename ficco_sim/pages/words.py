@@ -86,7 +86,7 @@ def describe_result(result: Result) -> str:
     )
     return (
         f"Every shard is cut into {result.num_chunks} chunks, {_SHAPE[shape]}; in each step a gpu "
-        f"receives one chunk from every peer, so that all its links are busy; "
+        f"receives one chunk from every peer, so that all its links can be busy at once; "
         f"{_UNIFORM[uniformity]}; {_GRANULARITY[granularity]}. "
         f"{sentence(_ENGINES[result.engine])}.{queues}"
     )
