@@ -38,6 +38,9 @@ def report(
         Path | None,
         Parameter(name="--from", help="A file of ficco compare --json: a page without timelines."),
     ] = None,
+    sweep: Annotated[
+        Path | None, Parameter(help="A table of ficco sweep: a page of all its scenarios.")
+    ] = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
     engine: Annotated[Literal["dma", "core", "both"], Parameter(help="Who moves data.")] = "dma",
@@ -61,6 +64,16 @@ def report(
     check_target(out)
     if figures is not None:
         check_folder(figures)
+    if sweep is not None:
+        if workload or gemm or from_ or figures or skew is not None:
+            raise ScenarioError("--sweep: the table has its own workloads; give only --out with it")
+        from ficco_sim.sweep.table import read_sweep
+
+        command = f"ficco report --sweep {sweep.name} --out {out.name}"
+        page = pages.sweep_page(read_sweep(sweep), name=sweep.name, command=command)
+        write_text(out, page)
+        say(console(), [f"page: {out} (open it in a browser)"])
+        return
     if from_ is not None:
         if workload or gemm or skew is not None:
             raise ScenarioError("--from: the file has its own workload")

@@ -4,6 +4,7 @@ from ficco_sim.pages.compare_page import compare_page
 from ficco_sim.pages.figures import comparison_figures
 from ficco_sim.pages.files import write_figures
 from ficco_sim.pages.subject import Subject, read_subject, simulate_subject
+from ficco_sim.pages.sweep_page import sweep_page
 
 __all__ = [
     "Subject",
@@ -11,5 +12,6 @@ __all__ = [
     "comparison_figures",
     "read_subject",
     "simulate_subject",
+    "sweep_page",
     "write_figures",
 ]

@@ -1,19 +1,16 @@
 """The page of a comparison."""
 
-from importlib import metadata, resources
-from typing import TYPE_CHECKING, Any
+from importlib import metadata
+from typing import Any
 
 from ficco_sim.comparison import Result
 from ficco_sim.pages.figures import comparison_figures
-from ficco_sim.pages.style import to_inline
+from ficco_sim.pages.render import inlined, render
 from ficco_sim.pages.subject import Subject
 from ficco_sim.pages.tables import results_cells, sources_table, what_if_cells
 from ficco_sim.pages.timeline import timeline_data
 from ficco_sim.pages.words import CAUSES, GLOSSARY, REMEDIES, describe_result, sentence
 from ficco_sim.units import format_seconds
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 __all__ = ["compare_page"]
 
@@ -32,20 +29,14 @@ def compare_page(subject: Subject) -> str:
             for plan, trace in subject.runs
         ]
     }
-    figures = [
-        {
-            "name": drawing.name,
-            "heading": drawing.heading,
-            "caption": drawing.caption,
-            "svg": to_inline(drawing.figure, drawing.name, drawing.name),
-        }
-        for drawing in comparison_figures(subject)
-    ]
-    return _environment().get_template("compare.html").render(
+    return render(
+        "compare.html",
         title=f"{comparison.workload} on {comparison.machine}",
+        kind="schedules that overlap communication with GEMMs",
+        verdict=comparison.verdict,
         comparison=comparison,
         cards=_cards(subject),
-        figures=figures,
+        figures=inlined(comparison_figures(subject)),
         results=results_cells(comparison),
         what_ifs=what_if_cells(subject.what_ifs) if subject.what_ifs else None,
         sources=sources_table(subject.machine) if subject.machine is not None else None,
@@ -55,20 +46,6 @@ def compare_page(subject: Subject) -> str:
         glossary=GLOSSARY,
         data=data,
     )  # fmt: skip
-
-
-def _environment() -> "Environment":
-    from jinja2 import Environment, StrictUndefined
-    from jinja2.loaders import FunctionLoader
-
-    folder = resources.files("ficco_sim.pages") / "templates"
-    return Environment(
-        loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def _run_title(subject: Subject, schedule: str) -> str:

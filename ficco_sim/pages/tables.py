@@ -10,7 +10,16 @@ from ficco_sim.pages.subject import Subject
 from ficco_sim.sensitivity import WhatIf
 from ficco_sim.units import MS
 
-__all__ = ["Cell", "Table", "results_cells", "sources_table", "tables_markdown", "what_if_cells"]
+__all__ = [
+    "Cell",
+    "Table",
+    "number_cell",
+    "results_cells",
+    "sources_table",
+    "tables_markdown",
+    "text_cell",
+    "what_if_cells",
+]
 
 KINDS_OF_SOURCE = ("measured", "stated", "derived", "estimated", "emulated")
 
@@ -49,21 +58,21 @@ def results_cells(comparison: Comparison, *, every: bool = True) -> Table:
         close = "too close to call" if row.too_close else ""
         cells.append(
             (
-                _text(row.schedule),
-                _number(row.num_chunks, "d"),
-                _number(row.compute_queues, "d"),
-                _number(row.speedup, ".2f"),
-                _number(row.makespan_s / unit_s, ".4g"),
+                text_cell(row.schedule),
+                number_cell(row.num_chunks, "d"),
+                number_cell(row.compute_queues, "d"),
+                number_cell(row.speedup, ".2f"),
+                number_cell(row.makespan_s / unit_s, ".4g"),
                 Cell(spread, row.interval_s[0] if row.interval_s else float("inf"), numeric=True),
-                Cell("-", -1e9, numeric=True) if share is None else _number(share * 100, ".0f"),
-                _text(row.cause),
-                _number(row.exposed_comm_s / unit_s, ".3g"),
-                _number(row.gemm_dil, ".2f"),
-                _number(row.comm_dil, ".2f"),
-                _number(row.gemm_cil, ".2f"),
-                _number(row.comm_cil, ".2f"),
-                _text(row.engine),
-                _text(", ".join([*row.labels, *([close] if close else [])])),
+                Cell("-", -1e9, numeric=True) if share is None else number_cell(share * 100, ".0f"),
+                text_cell(row.cause),
+                number_cell(row.exposed_comm_s / unit_s, ".3g"),
+                number_cell(row.gemm_dil, ".2f"),
+                number_cell(row.comm_dil, ".2f"),
+                number_cell(row.gemm_cil, ".2f"),
+                number_cell(row.comm_cil, ".2f"),
+                text_cell(row.engine),
+                text_cell(", ".join([*row.labels, *([close] if close else [])])),
             )
         )
     columns = (
@@ -78,14 +87,14 @@ def what_if_cells(rows: Sequence[WhatIf]) -> Table:
     """A row per change of the machine."""
     cells = tuple(
         (
-            _text(row.change if row.factor == 1 else f"{row.change} x{row.factor:g}"),
-            _text(row.schedule),
-            _number(row.num_chunks, "d"),
-            _number(row.compute_queues, "d"),
-            _number(row.makespan_s / MS, ".4g"),
-            _number(row.speedup, ".2f"),
-            _number(row.serial_s / row.ideal_s, ".2f"),
-            _number(row.gain, ".2f"),
+            text_cell(row.change if row.factor == 1 else f"{row.change} x{row.factor:g}"),
+            text_cell(row.schedule),
+            number_cell(row.num_chunks, "d"),
+            number_cell(row.compute_queues, "d"),
+            number_cell(row.makespan_s / MS, ".4g"),
+            number_cell(row.speedup, ".2f"),
+            number_cell(row.serial_s / row.ideal_s, ".2f"),
+            number_cell(row.gain, ".2f"),
         )
         for row in rows
     )
@@ -104,7 +113,13 @@ def sources_table(machine: Machine) -> Table:
     for key, text in machine.sources.items():
         label, _, rest = text.partition(":")
         known = label in KINDS_OF_SOURCE
-        rows.append((_text(key), _text(label if known else ""), _text(rest.strip() if known else text)))
+        rows.append(
+            (
+                text_cell(key),
+                text_cell(label if known else ""),
+                text_cell(rest.strip() if known else text),
+            )
+        )
     return Table(
         name="sources",
         heading="Where the machine's numbers are from",
@@ -151,9 +166,11 @@ def _escape(text: str) -> str:
     return text
 
 
-def _text(text: str) -> Cell:
+def text_cell(text: str) -> Cell:
+    """A cell of words."""
     return Cell(text, text)
 
 
-def _number(value: float, form: str) -> Cell:
+def number_cell(value: float, form: str) -> Cell:
+    """A cell of a number in a format."""
     return Cell(format(value, form), value, numeric=True)
