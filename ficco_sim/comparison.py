@@ -385,14 +385,17 @@ class _Runner:
         )
 
     def _whole_communication_s(self, engine: str) -> float:
-        """The communication alone, moved in the best way known: at once, in chunks, or round a ring.
+        """The communication alone, moved in the best way known.
 
-        At once is best where every gpu has links of its own to all others; where links are shared or
-        relayed another way may be, and what overlap can reach is measured by the best.
+        At once is best where every gpu has links of its own to all others; at a switch peer after
+        peer may be, elsewhere in chunks or round a ring. What overlap can reach is measured by the
+        best.
         """
         if engine not in self._whole_s:
             num_gpus = self.machine.num_gpus
             ways: list[tuple[str, dict[str, Any]]] = [("serial", {})]
+            if self.machine.family == "switch":
+                ways.append(("shard-p2p", {}))  # one queue: an engine need not change over
             if self.machine.family not in ("full_mesh", "switch"):
                 ways += [
                     ("uniform-unfused-1d", {"num_chunks": n})

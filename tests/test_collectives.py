@@ -158,7 +158,12 @@ def test_every_command_costs_its_set_up():
     # public fit 30 us + bytes / 300 GB/s: two halves one after another cost 30 us more than one
     machine = machine_of("full_mesh", 2, 300e9, 0.0)
     copy = dataclasses.replace(
-        machine.profile.copy, setup_s=30e-6, completion_s=0.0, engine_bytes_per_s=300e9
+        machine.profile.copy,
+        setup_s=30e-6,
+        completion_s=0.0,
+        signal_s=0.0,
+        queue_s=0.0,
+        engine_bytes_per_s=300e9,
     )
     slow = dataclasses.replace(machine, profile=dataclasses.replace(machine.profile, copy=copy))
     for chunks, us in ((1, 253.7), (2, 283.7), (4, 343.7), (8, 463.7)):
