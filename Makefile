@@ -11,6 +11,7 @@ demo: $(STAMP)
 	mkdir -p out
 	$(BIN)/ficco compare --machine mi300x_8 --workload llama3-70b-tp8-qkv-32k \
 		--plot out/timeline.png --trace out/trace.json --json out/compare.json
+	$(BIN)/ficco report --machine mi300x_8 --workload llama3-70b-tp8-qkv-32k --out out/page.html
 
 test: $(DEV_STAMP) lint
 	$(BIN)/pytest -q -n 2 --dist worksteal tests ficco_sim hw_validate
