@@ -1,5 +1,6 @@
 """Layer: plan. Plans as Chakra traces: read by a reader of our own, they say what the plan says."""
 
+import sys
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -14,7 +15,7 @@ from ficco_sim.cli import main
 from ficco_sim.comparison import evaluate_plan
 from ficco_sim.costs import CostModel
 from ficco_sim.errors import FileError, PlanError
-from ficco_sim.interchange import chakra, write_chakra
+from ficco_sim.interchange import chakra, chakra_format, write_chakra
 from ficco_sim.machine import load_machine
 from ficco_sim.plan import Plan, PlanIndex, Transfer, buffer_bytes
 from ficco_sim.schedules import make_plan
@@ -284,3 +285,14 @@ def test_nothing_is_written_when_the_json_file_cannot_be(tmp_path, capsys):
     assert code == 2
     assert capsys.readouterr().err.startswith(f"ficco: error: {json}: cannot be written: no folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_protobuf_the_extra_is_named_and_nothing_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
+    chakra_format._classes.cache_clear()
+    folder = tmp_path / "et"
+    argv = ["plan", "serial", "--gemm", "256,128,128", "--chakra", str(folder)]
+    assert main(argv) == 2
+    assert "pip install 'ficco[chakra]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    chakra_format._classes.cache_clear()

@@ -58,6 +58,8 @@ def write_chakra(folder: Path, plan: Plan) -> list[Path]:
         If the folder is there and not empty, or cannot be made.
     PlanError
         If the plan's tasks wait for each other in a circle.
+    HardwareError
+        If protobuf is not installed.
     """
     io.check_folder_target(folder)
     traces = chakra_traces(plan)

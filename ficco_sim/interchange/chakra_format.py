@@ -8,6 +8,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from ficco_sim.errors import HardwareError
+
 __all__ = ["Attributes", "encode_metadata", "encode_node"]
 
 Attributes: TypeAlias = dict[str, int | str]
@@ -96,10 +98,21 @@ def _varint(value: int) -> bytes:
 
 @functools.cache
 def _classes() -> dict[str, Any]:
-    """Message classes made from the description above."""
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message_factory import GetMessageClass
+    """Message classes made from the description above.
+
+    Raises
+    ------
+    HardwareError
+        If protobuf is not installed.
+    """
+    try:
+        from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+        from google.protobuf.descriptor_pool import DescriptorPool
+        from google.protobuf.message_factory import GetMessageClass
+    except ImportError as error:
+        raise HardwareError(
+            "Chakra traces need protobuf, which is not installed: pip install 'ficco[chakra]'"
+        ) from error
 
     package = "ChakraProtoMsg"
     file = FileDescriptorProto(name="et_def.proto", package=package, syntax="proto3")
