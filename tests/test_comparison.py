@@ -97,6 +97,16 @@ def test_without_costs_of_cutting_no_schedule_beats_the_bound_and_ficco_nears_it
     assert best.makespan_s <= result.ideal_s + uncovered * 1.01
 
 
+@pytest.mark.parametrize("shape", [(1024, 512, 8192), (256, 256, 128), (12288, 512, 4096)], ids=str)
+def test_where_communication_is_most_its_best_way_alone_is_a_bound(shape):
+    """On a switch peer after peer beats all at once, where an engine must change over to each queue."""
+    m, n, k = shape
+    workload = Workload(name="moves", pattern="all_gather_gemm", m=m, n=n, k=k)
+    found = compare(workload, load_machine("h200_8"), intervals=False, grid=Grid(num_chunks=(2,)))
+    assert found.ideal_s == found.comm_s
+    assert found.results[0].makespan_s > found.ideal_s
+
+
 def test_both_engines_share_one_serial_run_to_compare_with(mesh):
     result = compare(get_workload("llama3-8b-tp8-qkv-8k"), mesh, engines=("dma", "core"))
     assert {r.engine for r in result.results} == {"dma", "core"}

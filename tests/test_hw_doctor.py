@@ -319,6 +319,20 @@ class TestExaminer:
         assert "copied by a kernel" in finding.text
         assert Examiner(backend).of_place(0, 1, "core").findings == ()  # a kernel was asked for
 
+    def test_a_clock_that_moves_once_is_no_kernel(self, monkeypatch):
+        beside_host = (1.0, 1.0)  # which copies between devices are compared with
+        times = iter([(1.0, 1.3), (1.0, 1.02), beside_host])
+        monkeypatch.setattr(Examiner, "_slowed", lambda *_: next(times))
+        report = Examiner(Made((0, 1))).of_place(0, 1, "dma")
+        assert (report.copy_slowed, report.gemm_slowed) == (1.0, 1.02)
+        assert report.findings == ()
+        assert next(times, None) is None
+
+    def test_what_is_slowed_twice_is_refused(self, monkeypatch):
+        monkeypatch.setattr(Examiner, "_slowed", lambda *_: (1.0, 1.3))
+        (finding,) = Examiner(Made((0, 1))).of_place(0, 1, "dma").findings
+        assert finding.severity == "refuse"
+
     @pytest.mark.parametrize("engine", ["dma", "core"])
     def test_wrong_data_is_refused(self, engine):
         report = Examiner(Made((0, 1), {(0, HOST): "wrong"})).of_place(0, HOST, engine)

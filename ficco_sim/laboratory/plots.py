@@ -169,9 +169,9 @@ def plot_portability(found: Portability, path: Path) -> None:
 
 def _percent(axes: "Axes", *, x: bool, y: bool) -> None:
     if x:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     if y:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.6)
 
 

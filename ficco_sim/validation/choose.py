@@ -70,7 +70,7 @@ def choose_plans(
     if copy_queues is not None:
         numbers = _values(plans, "copy_queues")
         plans = [m for m in plans if m.params.get("copy_queues") in (None, copy_queues)]
-        if not plans:
+        if not any(m.params.get("copy_queues") == copy_queues for m in plans):
             raise ScenarioError(
                 f"--copy-queues {copy_queues}: no such plans; the records hold {_listed(numbers)}"
             )

@@ -16,7 +16,9 @@ fit() { # NAME SHAPES RUNS OPTIONS: writes a gpu's file, whose measured shapes a
 }
 fit h200 h200 h200_x2 --machine h200_8 --direction 'dev1>dev0'
 # an engine for each link, as on gpus of a mesh; all else is measured
-sed 's/num_dma_engines: 1$/num_dma_engines: 7/' $gpus/h200.yaml >$gpus/h200_links.yaml
+engines="'emulated: one for each link of a mesh, where an H200 has one for all (h200.yaml)'"
+sed -e 's/num_dma_engines: 1$/num_dma_engines: 7/' -e "s/gpu.num_dma_engines: .*/gpu.num_dma_engines: $engines/" \
+	$gpus/h200.yaml >$gpus/h200_links.yaml
 fit h200_pcie h200_pcie h200 --machine h200_host_8 --direction 'host>dev0'
 # the same gpu in the same runs, so the same shapes
 fit h200_self h200_pcie h200 --machine h200_self_8 --keep copy,core_copy
