@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_support import fail, run
 
 from ficco_sim.cli import main
 from ficco_sim.plan import load_plan
@@ -20,28 +21,6 @@ LIGHT_MACHINE = "h200_2"
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(capsys, *arguments: str) -> str:
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    assert captured.err == ""
-    return captured.out
-
-
-def fail(capsys, *arguments: str) -> str:
-    """Run with bad input; the error is on the error stream alone, without a traceback."""
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    assert code == 2, captured
-    assert captured.out == ""
-    lines = captured.err.splitlines()
-    assert lines
-    assert all(line.startswith("ficco: error: ") for line in lines)
-    assert "Traceback" not in captured.err
-    assert "internal error" not in captured.err
-    return captured.err
 
 
 def test_compare_prints_a_table_and_a_sentence(capsys):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_support import run
 
 from ficco_sim.cli import main
 from ficco_sim.heuristics import FEATURE_NAMES, RULES
@@ -15,14 +16,6 @@ LARGE = ["--gemm", "8192,7168,8192"]
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(capsys, *arguments: str) -> str:
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    assert captured.err == ""
-    return captured.out
 
 
 def picked(capsys, *arguments: str) -> dict:

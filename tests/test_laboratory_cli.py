@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli_support import run
 from laboratory_support import simple, write_table
 
 from ficco_sim.cli import main
@@ -36,14 +37,6 @@ def table(tmp_path, monkeypatch):
             times = (1.0, 5.0, 2.0) if m < 512 else (2.0, 1.01, 1.0)
             found.append(simple(*times, name=f"model{i % 6}-tp8-{m}", m=m, machine=machine))
     return write_table(tmp_path / "made.csv", *found)
-
-
-def run(capsys, *arguments: str) -> str:
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    assert captured.err == ""
-    return captured.out
 
 
 def refused(capsys, *arguments: str) -> str:
