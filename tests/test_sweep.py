@@ -192,6 +192,8 @@ def test_an_interrupt_leaves_a_sweep_to_resume_and_says_how(tmp_path, jobs):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # whoever runs the tests in the background ignores interrupts, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
     )
     while run.poll() is None and part_size(tmp_path) < 5000:
         time.sleep(0.01)
