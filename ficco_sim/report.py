@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-__all__ = ["best_of_each", "plot_timeline", "results_table"]
+__all__ = ["best_of_each", "draw_tasks", "plot_timeline", "results_table"]
 
 # Okabe and Ito's colours: told apart by colour-blind readers, and in grey by their lightness
 COLOURS = {"gemm": "#0072B2", "transfer": "#E69F00", "local_copy": "#009E73"}
-WAITS = {"transfer": ("#F4D9D0", "////"), "host": ("#E8E8E8", "....")}
+WAITS = {"transfer": ("#F4D9D0", "////"), "host": ("#E8E8E8", "\\\\\\\\")}
 LABELS = {"gemm": "GEMM", "transfer": "transfer", "local_copy": "local copy"}
 WAIT_LABELS = {"transfer": "waits for a transfer", "host": "waits for the host"}
 COMPUTE_LANE, COPY_LANE, GPU_GAP = 1.0, 0.34, 0.45  # lane heights
@@ -66,7 +66,7 @@ def plot_timeline(
         axes = figure.add_subplot()
         longest_s = max([trace.makespan_s, *(marks or {}).values()])
         unit_s, unit = (MS, "ms") if longest_s >= MS else (US, "us")
-        _draw_tasks(axes, plan, trace, lanes, unit_s)
+        draw_tasks(axes, plan, trace, lanes, unit_s)
         _draw_gpus(axes, lanes, height)
         axes.axvline(trace.makespan_s / unit_s, color="black", linewidth=1.2)
         for index, (name, time_s) in enumerate((marks or {}).items()):
@@ -135,9 +135,18 @@ def _lanes(trace: Trace) -> tuple[dict[Queue, tuple[float, float]], float]:
     return lanes, top
 
 
-def _draw_tasks(
+def draw_tasks(
     axes: "Axes", plan: Plan, trace: Trace, lanes: dict[Queue, tuple[float, float]], unit_s: float
 ) -> None:
+    """Boxes of the tasks and waits of some queues.
+
+    Parameters
+    ----------
+    lanes
+        Top and height of each queue to draw, downwards.
+    unit_s
+        Seconds in a unit of the time axis.
+    """
     from matplotlib.collections import PolyCollection
 
     def box(queue: Queue, start_s: float, end_s: float) -> list[tuple[float, float]]:
@@ -148,14 +157,18 @@ def _draw_tasks(
 
     for cause, (colour, hatch) in WAITS.items():
         boxes = [
-            box(w.queue, w.start_s, w.end_s) for w in compute_waits(plan, trace) if w.cause == cause
+            box(w.queue, w.start_s, w.end_s)
+            for w in compute_waits(plan, trace)
+            if w.cause == cause and w.queue in lanes
         ]
         if boxes:
             axes.add_collection(
                 PolyCollection(boxes, facecolors=colour, edgecolors="none", hatch=hatch)
             )
     for kind, colour in COLOURS.items():
-        boxes = [box(s.queue, s.start_s, s.end_s) for s in trace.spans if s.kind == kind]
+        boxes = [
+            box(s.queue, s.start_s, s.end_s) for s in trace.spans if s.kind == kind and s.queue in lanes
+        ]
         if boxes:
             axes.add_collection(
                 PolyCollection(boxes, facecolors=colour, edgecolors="white", linewidths=0.35)
