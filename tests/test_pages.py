@@ -216,7 +216,7 @@ def test_no_folder_is_told(tmp_path):
         (["--out", "no/page.html", "--gemm", "8,8,8"], "no folder"),
         (["--out", "page.html"], "--workload and --gemm"),
         (["--out", "page.html", "--from", "absent.json"], "no such file"),
-        (["--out", "page.html", "--from", "bad.json"], "results: missing"),
+        (["--out", "page.html", "--from", "bad.json"], "must have one of the keys"),
         (["--out", "page.html", "--from", "bad.json", "--gemm", "8,8,8"], "--from"),
         (["--out", "page.html", "--gemm", "8,8,8", "--figures", "bad.json"], "not a folder"),
         (["--out", "page.html", "--gemm", "8,8,8", "--machine", "nope"], "unknown"),
@@ -244,7 +244,7 @@ def test_wrong_json_is_refused(change, subject, tmp_path):
     path = tmp_path / "compare.json"
     path.write_text(dump_json(subject.comparison.to_plain() | change))
     with pytest.raises(FileError, match=r"compare\.json"):
-        pages.read_subject(path, command="c")
+        pages.read_result(path, command="c")
 
 
 PROBE_HEAD = """<script>

@@ -53,7 +53,7 @@ def test_names_in_a_sweep_are_text(table, tmp_path):
     assert "&lt;script&gt;alert(1)" in out.read_text()
 
 
-@pytest.mark.parametrize("extra", [["--gemm", "8,8,8"], ["--from", "x.json"], ["--figures", "x"]])
+@pytest.mark.parametrize("extra", [["--gemm", "8,8,8"], ["--from", "x.json"], ["--skew", "1"]])
 def test_options_that_do_not_fit(extra, table, tmp_path, capsys):
     assert main(["report", "--sweep", str(table), "--out", str(tmp_path / "p.html"), *extra]) == 2
     assert "--sweep" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The verb report: a page of a comparison."""
+"""The verb report: a page of a comparison or of another verb's result."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,10 +36,14 @@ def report(
     skew: SkewOption = None,
     from_: Annotated[
         Path | None,
-        Parameter(name="--from", help="A file of ficco compare --json: a page without timelines."),
+        Parameter(
+            name="--from",
+            help="A result: --json of compare (a page without timelines), validate, heuristic "
+            "evaluate, tune or portability, or a table of sweep.",
+        ),
     ] = None,
     sweep: Annotated[
-        Path | None, Parameter(help="A table of ficco sweep: a page of all its scenarios.")
+        Path | None, Parameter(help="A table of ficco sweep, whatever its name ends in.")
     ] = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
@@ -64,21 +68,22 @@ def report(
     check_target(out)
     if figures is not None:
         check_folder(figures)
-    if sweep is not None:
-        if workload or gemm or from_ or figures or skew is not None:
-            raise ScenarioError("--sweep: the table has its own workloads; give only --out with it")
-        from ficco_sim.sweep.table import read_sweep
-
-        command = f"ficco report --sweep {sweep.name} --out {out.name}"
-        page = pages.sweep_page(read_sweep(sweep), name=sweep.name, command=command)
-        write_text(out, page)
-        say(console(), [f"page: {out} (open it in a browser)"])
-        return
-    if from_ is not None:
+    given = from_ if sweep is None else sweep
+    subject: pages.Subject | pages.Document
+    if given is not None:
+        flag = "--from" if sweep is None else "--sweep"
         if workload or gemm or skew is not None:
-            raise ScenarioError("--from: the file has its own workload")
-        command = f"ficco report --from {from_.name} --out {out.name}"
-        subject = pages.read_subject(from_, command=command)
+            raise ScenarioError(f"{flag}: the file has its own workloads")
+        if from_ is not None and sweep is not None:
+            raise ScenarioError("--from and --sweep: one of them")
+        command = f"ficco report {flag} {given.name} --out {out.name}"
+        if sweep is not None:
+            from ficco_sim.pages.sweep_page import sweep_document
+            from ficco_sim.sweep.table import read_sweep
+
+            subject = sweep_document(read_sweep(sweep), name=sweep.name, command=command)
+        else:
+            subject = pages.read_result(given, command=command)
     else:
         chosen = workload_from_options(workload, gemm, dtype, skew)
         place = find_machine(machine)
@@ -95,22 +100,34 @@ def report(
             "--no-sensitivity": None if sensitivity else "",
             "--out": out.name,
         }
-        given = [f"{name} {value}".strip() for name, value in options.items() if value is not None]
+        words = [f"{name} {value}".strip() for name, value in options.items() if value is not None]
         with Progress() as progress:
             subject = pages.simulate_subject(
                 chosen,
                 place,
-                command=" ".join(["ficco report", *given]),
+                command=" ".join(["ficco report", *words]),
                 costs=cost_model(place, costs, submission),
                 engines=("dma", "core") if engine == "both" else (engine,),
                 sensitivity=sensitivity,
                 intervals=intervals,
                 progress=progress,
             )
-    write_text(out, pages.compare_page(subject))
+    page = (
+        pages.document_html(subject)
+        if isinstance(subject, pages.Document)
+        else pages.compare_page(subject)
+    )
+    size = len(page.encode())
+    if size > pages.MAX_PAGE_BYTES:
+        raise ScenarioError(
+            f"{out}: the page would have {size:,} bytes, at most {pages.MAX_PAGE_BYTES:,} are written; "
+            "names or rows in the file are too long or too many"
+        )
+    write_text(out, page)
     notes = [f"page: {out} (open it in a browser)"]
     if figures is not None:
         written = pages.write_figures(subject, figures)
         notes.append(f"{len(written)} files of figures and tables: {figures}")
-    console().print(subject.comparison.verdict, style="bold", highlight=False)
+    verdict = subject.verdict if isinstance(subject, pages.Document) else subject.comparison.verdict
+    console().print(verdict, style="bold", highlight=False, soft_wrap=True)
     say(console(), notes)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ficco_sim.heuristics import Rule
 from ficco_sim.heuristics.simple import always
 from ficco_sim.io import to_plain
-from ficco_sim.laboratory.judge import Judgement, KnobsOf, judge_all
+from ficco_sim.laboratory.judge import Judgement, KnobsOf, Verdict, judge_all
 from ficco_sim.laboratory.outcomes import Outcomes
 from ficco_sim.laboratory.small_sets import SmallSets, small_sets
 from ficco_sim.laboratory.summary import (
@@ -22,7 +24,26 @@ from ficco_sim.laboratory.summary import (
     summarize,
 )
 
-__all__ = ["Evaluation", "RuleReport", "evaluate"]
+__all__ = ["Evaluation", "RuleReport", "ScenarioRow", "evaluate"]
+
+MAX_WORST = 50  # scenarios that a result keeps of each rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioRow:
+    """A choice that costs most, see `Judgement`."""
+
+    set: str
+    workload: str
+    machine: str
+    chosen: str
+    plan: str
+    best_plan: str
+    best_s: float
+    chosen_s: float
+    regret: float
+    verdict: Verdict
+    fault: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +54,10 @@ class RuleReport:
     ----------
     reference
         Whether it is there to compare with: always-serial and the best always-X.
+    worst
+        The scenarios with the largest regrets, the worst first.
+    regret_percentiles
+        The least regret, then those that 1 %, 2 %, ... 100 % of scenarios do not exceed.
     """
 
     rule: str
@@ -46,6 +71,8 @@ class RuleReport:
     fault_counts: dict[str, int]
     faults: tuple[FaultRow, ...]
     small_sets: SmallSets | None
+    worst: tuple[ScenarioRow, ...] = ()
+    regret_percentiles: tuple[float, ...] = ()
     judgements: tuple[Judgement, ...] = field(repr=False)
 
     def to_plain(self) -> dict[str, Any]:
@@ -154,5 +181,25 @@ def _report(
         fault_counts=fault_counts(judgements),
         faults=fault_rows(judgements),
         small_sets=small_sets(judgements, draws=draws, seed=seed),
+        worst=tuple(_scenario_row(j) for j in sorted(judgements, key=lambda j: -j.regret)[:MAX_WORST]),
+        regret_percentiles=tuple(
+            map(float, np.percentile([j.regret for j in judgements], np.arange(101)))
+        ),
         judgements=judgements,
+    )
+
+
+def _scenario_row(judged: Judgement) -> ScenarioRow:
+    return ScenarioRow(
+        set=judged.outcome.set_name,
+        workload=judged.outcome.workload.name,
+        machine=judged.outcome.place,
+        chosen=judged.chosen,
+        plan=judged.plan,
+        best_plan=judged.best_plan,
+        best_s=judged.best_s,
+        chosen_s=judged.chosen_s,
+        regret=judged.regret,
+        verdict=judged.verdict,
+        fault=judged.fault,
     )

@@ -1,7 +1,7 @@
 """Figures of a comparison."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ficco_sim.comparison import Result, best_of_each
@@ -24,12 +24,20 @@ ROW_INCHES, FRAME_INCHES = 0.27, 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure with its name, its heading, and what it shows in a sentence."""
+    """A figure with its name, its heading, and what it shows in a sentence.
+
+    Parameters
+    ----------
+    tips
+        For marks that have more to say than is drawn: a text for each, by the ``gid`` of their
+        collection.
+    """
 
     name: str
     heading: str
     caption: str
     figure: "Figure"
+    tips: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def comparison_figures(subject: Subject) -> list[Drawing]:

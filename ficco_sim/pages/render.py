@@ -33,7 +33,8 @@ def inlined(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
             "name": drawing.name,
             "heading": drawing.heading,
             "caption": drawing.caption,
-            "svg": to_inline(drawing.figure, drawing.name, drawing.name),
+            "svg": to_inline(drawing.figure, drawing.name, drawing.name, drawing.tips),
+            "tips": "yes" if drawing.tips else "",
         }
         for drawing in drawings
     ]

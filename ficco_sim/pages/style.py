@@ -1,7 +1,8 @@
 """One style for all figures: colours told apart by colour-blind readers and in grey, units on axes."""
 
+import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,9 @@ def to_png(figure: "Figure") -> bytes:
     return _saved(figure, "png")
 
 
-def to_inline(figure: "Figure", name: str, title: str) -> str:
+def to_inline(
+    figure: "Figure", name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None
+) -> str:
     """An SVG element for a page: text in the page's colour, ids of its own, no reference outside.
 
     Parameters
@@ -70,6 +73,8 @@ def to_inline(figure: "Figure", name: str, title: str) -> str:
         Opens every id, which must be unique on a page.
     title
         What a screen reader says of it; letters, digits, spaces and commas.
+    tips
+        See `Drawing`; becomes the attribute ``data-tip`` of each mark.
     """
     text = to_svg(figure).decode().replace("#222222", "currentColor")
     text = text[text.index("<svg") :]
@@ -79,7 +84,24 @@ def to_inline(figure: "Figure", name: str, title: str) -> str:
     assert view is not None
     body = body.replace(' id="', f' id="{name}-').replace("url(#", f"url(#{name}-")
     body = body.replace('xlink:href="#', f'href="#{name}-')
+    for gid, texts in (tips or {}).items():
+        body = _with_tips(body, f'<g id="{name}-{gid}">', texts)
     return f'<svg {view[0]} role="img" aria-label="{title}">{body}'
+
+
+def _with_tips(body: str, group: str, texts: Sequence[str]) -> str:
+    """The marks of a group in the order in which they were drawn, each with its text."""
+    left = list(reversed(texts))
+
+    def add(mark: re.Match[str]) -> str:
+        if mark[0].startswith("<defs") or not left:
+            return mark[0]
+        return f'{mark[0]}data-tip="{html.escape(left.pop())}" '
+
+    start = body.find(group)
+    if start < 0:
+        return body
+    return body[:start] + re.sub(r"<defs>.*?</defs>|<(?:use|path) ", add, body[start:], flags=re.DOTALL)
 
 
 def _saved(figure: "Figure", kind: str) -> bytes:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ficco_sim import io
 from ficco_sim.comparison import Comparison, compare, evaluate_plan
@@ -17,7 +16,7 @@ from ficco_sim.sensitivity import WhatIf, what_ifs
 from ficco_sim.trace import Trace
 from ficco_sim.workload import Workload
 
-__all__ = ["Subject", "read_subject", "simulate_subject"]
+__all__ = ["Subject", "read_comparison", "simulate_subject"]
 
 ProgressCall: TypeAlias = Callable[[int, int, str], None]
 
@@ -88,21 +87,25 @@ def simulate_subject(
     )
 
 
-def read_subject(path: Path, *, command: str) -> Subject:
-    """A comparison from the JSON that ``ficco compare --json`` writes; it holds no timelines.
+def read_comparison(document: dict[str, Any], where: str, *, command: str) -> Subject:
+    """A comparison from what ``ficco compare --json`` writes; it holds no timelines.
+
+    Parameters
+    ----------
+    document
+        The file's plain data.
+    where
+        Opens every error message.
 
     Raises
     ------
     FileError
-        If the file is no such JSON.
+        If it is no comparison.
     """
-    document = io.parse_json(io.read_text(path), str(path))
-    if not isinstance(document, dict) or "results" not in document:
-        raise FileError(f"{path}: results: missing; write the file with ficco compare --json")
-    comparison = io.decode(document | {"traces": {}}, Comparison, str(path))
+    comparison = io.decode(document | {"traces": {}}, Comparison, where)
     if not any(result.schedule == "serial" for result in comparison.results):
-        raise FileError(f"{path}: results: serial is missing, which all others are measured by")
+        raise FileError(f"{where}: results: serial is missing, which all others are measured by")
     for i, result in enumerate(comparison.results):
         if result.makespan_s <= 0 or result.speedup <= 0:
-            raise FileError(f"{path}: results[{i}]: makespan_s and speedup must be more than 0")
+            raise FileError(f"{where}: results[{i}]: makespan_s and speedup must be more than 0")
     return Subject(comparison=comparison, command=command)

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib import metadata
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ficco_sim.pages.document import MAX_ROWS, Document, Section, card
 from ficco_sim.pages.figures import WORTH_IT, Drawing
-from ficco_sim.pages.render import inlined, render
+from ficco_sim.pages.maps import draw_map
 from ficco_sim.pages.style import BAD, GOOD, MUTED, new_figure
 from ficco_sim.pages.tables import Table, number_cell, text_cell
 from ficco_sim.sweep.table import SweepGroup, SweepTable
@@ -15,13 +15,20 @@ from ficco_sim.sweep.table import SweepGroup, SweepTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["sweep_figures", "sweep_page"]
+__all__ = ["sweep_document"]
 
-MAX_ROWS = 2000  # of the table of scenarios
+MAX_TIPS = 2000  # scenarios up to which each mark says what it is
+GLOSSARY = (
+    ("scenario", "a workload on a machine; every schedule and its knobs were simulated in it"),
+    ("speed-up", "makespan of serial (communication, then the whole GEMM) / that of the best schedule"),
+    ("ideal", "the longer of the whole GEMM alone and the whole communication alone: a bound that "
+     "perfect overlap would reach, not a schedule"),
+    ("does not pay", "the best schedule is serial, or less than 1 % faster than it"),
+)  # fmt: skip
 
 
-def sweep_page(table: SweepTable, *, name: str, command: str) -> str:
-    """HTML text of a sweep that needs nothing else; see `compare_page`.
+def sweep_document(table: SweepTable, *, name: str, command: str) -> Document:
+    """The page of a sweep.
 
     Parameters
     ----------
@@ -37,68 +44,79 @@ def sweep_page(table: SweepTable, *, name: str, command: str) -> str:
     winners = Counter(group.best.schedule for group in groups)
     winner, wins = winners.most_common(1)[0]
     best = max(groups, key=_speedup)
-    cards = [
-        {
-            "heading": "Overlap does not pay",
-            "value": f"{share:.0%} of scenarios",
-            "words": f"{len(lost)} of {len(groups)}: the best schedule is less than 1 % faster than "
-            "serial.",
-        },
-        {
-            "heading": "Typical gain",
-            "value": f"{median(gains):.2f}x",
-            "words": "Median over all scenarios of the best schedule's speed-up over serial; perfect "
-            f"overlap: {median(_ideal(group) for group in groups):.2f}x.",
-        },
-        {
-            "heading": "Most gain",
-            "value": f"{_speedup(best):.2f}x",
-            "words": f"{best.workload} on {best.machine}, by {best.best.schedule}.",
-        },
-        {
-            "heading": "Wins most often",
-            "value": winner,
-            "words": f"{wins} of {len(groups)} scenarios; {len(winners)} schedules win somewhere.",
-        },
-    ]
     count = f"{len(table.workloads)} workloads on {len(table.machines)} machines"
     costs = ", ".join(sorted({f"{group.costs}, submission {group.submission}" for group in groups}))
-    return render(
-        "sweep.html",
+    return Document(
         kind="a sweep of scenarios",
         title=f"{name}: {count}",
         verdict=f"Of {len(groups)} scenarios ({count}), overlap does not pay in {share:.0%}; the "
         f"median speed-up of the best schedule is {median(gains):.2f}x.",
-        cards=cards,
-        figures=inlined(sweep_figures(table)),
-        tables=[_by_machine(table), _scenarios(groups)],
-        facts=[
-            ("source", "simulated, not measured"),
-            ("costs", costs),
-            ("version", f"ficco {metadata.version('ficco')}"),
-            ("command", command),
-        ],
-        data={"timelines": []},
+        cards=(
+            card(
+                "Overlap does not pay",
+                f"{share:.0%} of scenarios",
+                f"{len(lost)} of {len(groups)}: the best schedule is less than 1 % faster than serial.",
+            ),
+            card(
+                "Typical gain",
+                f"{median(gains):.2f}x",
+                "Median over all scenarios of the best schedule's speed-up over serial; perfect "
+                f"overlap: {median(_ideal(group) for group in groups):.2f}x.",
+            ),
+            card(
+                "Most gain",
+                f"{_speedup(best):.2f}x",
+                f"{best.workload} on {best.machine}, by {best.best.schedule}.",
+            ),
+            card(
+                "Wins most often",
+                winner,
+                f"{wins} of {len(groups)} scenarios; {len(winners)} schedules win somewhere.",
+            ),
+        ),
+        remarks=(),
+        sections=(
+            Section(heading="Who wins on which machine", drawing=_winners_drawing(table)),
+            Section(heading="What there is to gain", drawing=_bell_drawing(groups)),
+            Section(heading="By machine", table=_by_machine(table)),
+            _scenarios(groups),
+        ),
+        facts=(("source", "simulated, not measured"), ("costs", costs)),
+        glossary=GLOSSARY,
+        command=command,
     )
 
 
-def sweep_figures(table: SweepTable) -> list[Drawing]:
-    """The figures of the page, in its order."""
-    return [
-        Drawing(
-            name="winners",
-            heading="Who wins on which machine",
-            caption="Share of a machine's scenarios that each schedule wins, and in which serial does.",
-            figure=_winners(table),
-        ),
-        Drawing(
-            name="bell",
-            heading="What there is to gain",
-            caption="Each dot is a scenario. Perfect overlap gains most, about 2x, where GEMM and "
-            "communication take equally long; crosses are scenarios in which overlap does not pay.",
-            figure=_bell(table.groups),
-        ),
-    ]
+def _winners_drawing(table: SweepTable) -> Drawing:
+    return Drawing(
+        name="winners",
+        heading="Who wins on which machine",
+        caption="Share of a machine's scenarios that each schedule wins, and in which serial does.",
+        figure=_winners(table),
+    )
+
+
+def _bell_drawing(groups: Sequence[SweepGroup]) -> Drawing:
+    shown = [group for group in groups if group.comm_s > 0 and group.gemm_s > 0]
+    parts = {
+        gid: [g for g in shown if _pays(g) is pays] for gid, pays in (("pays", True), ("not", False))
+    }
+    tips = {
+        gid: [
+            f"{g.workload} on {g.machine}: {g.best.schedule}, {g.best.num_chunks} chunks, "
+            f"{_speedup(g):.2f}x; ideal {_ideal(g):.2f}x"
+            for g in some
+        ]
+        for gid, some in parts.items()
+    }
+    return Drawing(
+        name="bell",
+        heading="What there is to gain",
+        caption="Each dot is a scenario. Perfect overlap gains most, about 2x, where GEMM and "
+        "communication take equally long; crosses are scenarios in which overlap does not pay.",
+        figure=_bell(shown),
+        tips=tips if len(shown) <= MAX_TIPS else {},
+    )
 
 
 def _speedup(group: SweepGroup) -> float:
@@ -126,22 +144,15 @@ def _winners(table: SweepTable) -> "Figure":
     schedules = [name for name, _ in Counter(g.best.schedule for g in table.groups).most_common()]
     shares = [[counts[m][s] / counts[m].total() for m in counts] for s in schedules]
     with new_figure(1.4 + 0.27 * len(schedules)) as (figure, axes):
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        for y, row in enumerate(shares):
-            for x, share in enumerate(row):
-                if len(counts) <= 12 and share > 0:
-                    ink = "white" if share > 0.55 else "black"
-                    axes.text(x, y, f"{share:.0%}", ha="center", va="center", color=ink, fontsize=8)
-        axes.set_xticks(range(len(counts)), list(counts), rotation=30, ha="right")
-        axes.set_yticks(range(len(schedules)), schedules)
-        axes.tick_params(length=0)
+        texts = [[f"{share:.0%}" if share else "" for share in row] for row in shares]
+        draw_map(axes, shares, schedules, list(counts), texts)
     return figure
 
 
-def _bell(groups: Sequence[SweepGroup]) -> "Figure":
+def _bell(shown: Sequence[SweepGroup]) -> "Figure":
     from matplotlib.ticker import LogLocator
 
-    shown = [group for group in groups if group.comm_s > 0 and group.gemm_s > 0]
+    many = len(shown) > MAX_TIPS  # drawn as one picture, else the page would be too large
     with new_figure(3.6) as (figure, axes):
         for pays, colour, marker, words in (
             (True, GOOD, "o", "best schedule"),
@@ -156,6 +167,8 @@ def _bell(groups: Sequence[SweepGroup]) -> "Figure":
                 marker=marker,
                 label=words,
                 zorder=2,
+                gid="pays" if pays else "not",
+                rasterized=many,
             )
         axes.scatter(
             [g.gemm_s / g.comm_s for g in shown],
@@ -163,6 +176,7 @@ def _bell(groups: Sequence[SweepGroup]) -> "Figure":
             s=5,
             color=MUTED,
             label="ideal bound",
+            rasterized=many,
         )
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -199,7 +213,7 @@ def _by_machine(table: SweepTable) -> Table:
     return Table(name="machines", heading="By machine", columns=columns, rows=tuple(rows))
 
 
-def _scenarios(groups: Sequence[SweepGroup]) -> Table:
+def _scenarios(groups: Sequence[SweepGroup]) -> Section:
     """Every scenario, up to what a page can hold; the least gain first."""
     order = sorted(groups, key=_speedup)[:MAX_ROWS]
     rows = tuple(
@@ -220,4 +234,5 @@ def _scenarios(groups: Sequence[SweepGroup]) -> Table:
         "workload", "machine", "best schedule", "chunks", "speed-up [x]", "ideal [x]",
         "GEMM alone [ms]", "communication alone [ms]",
     )  # fmt: skip
-    return Table(name="scenarios", heading=f"Scenarios{more}", columns=columns, rows=rows)
+    table = Table(name="scenarios", heading=f"Scenarios{more}", columns=columns, rows=rows)
+    return Section(heading=table.heading, table=table)

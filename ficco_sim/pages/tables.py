@@ -13,6 +13,8 @@ from ficco_sim.units import MS
 __all__ = [
     "Cell",
     "Table",
+    "absent_cell",
+    "markdown",
     "number_cell",
     "results_cells",
     "sources_table",
@@ -64,7 +66,7 @@ def results_cells(comparison: Comparison, *, every: bool = True) -> Table:
                 number_cell(row.speedup, ".2f"),
                 number_cell(row.makespan_s / unit_s, ".4g"),
                 Cell(spread, row.interval_s[0] if row.interval_s else float("inf"), numeric=True),
-                Cell("-", -1e9, numeric=True) if share is None else number_cell(share * 100, ".0f"),
+                absent_cell() if share is None else number_cell(share * 100, ".0f"),
                 text_cell(row.cause),
                 number_cell(row.exposed_comm_s / unit_s, ".3g"),
                 number_cell(row.gemm_dil, ".2f"),
@@ -129,22 +131,23 @@ def sources_table(machine: Machine) -> Table:
 
 
 def tables_markdown(subject: Subject) -> str:
-    """All tables of a page, and its verdict, as Markdown."""
+    """All tables of a comparison's page, and its verdict, as Markdown."""
     comparison = subject.comparison
-    lines = [
-        f"# {_escape(comparison.workload)} on {_escape(comparison.machine)}",
-        "",
-        _escape(comparison.verdict),
-        "",
-    ]
-    lines += [f"- {_escape(remark)}" for remark in comparison.remarks]
     tables = [results_cells(comparison)]
     if subject.what_ifs:
         tables.append(what_if_cells(subject.what_ifs))
     if subject.machine is not None:
         tables.append(sources_table(subject.machine))
+    title = f"{comparison.workload} on {comparison.machine}"
+    return markdown(title, comparison.verdict, comparison.remarks, tables)
+
+
+def markdown(title: str, verdict: str, remarks: Sequence[str], tables: Sequence[Table]) -> str:
+    """A title, a verdict, remarks and tables as Markdown; every name is shown as it is."""
+    lines = [f"# {_escape(title)}", "", _escape(verdict), ""]
+    lines += [f"- {_escape(remark)}" for remark in remarks]
     for table in tables:
-        lines += ["", f"## {table.heading}", "", _line(table.columns)]
+        lines += ["", f"## {_escape(table.heading)}", "", _line([_escape(c) for c in table.columns])]
         lines.append(
             _line(["--:" if table.rows and cell.numeric else "---" for cell in table.rows[0]])
             if table.rows
@@ -174,3 +177,8 @@ def text_cell(text: str) -> Cell:
 def number_cell(value: float, form: str) -> Cell:
     """A cell of a number in a format."""
     return Cell(format(value, form), value, numeric=True)
+
+
+def absent_cell() -> Cell:
+    """A cell of a number that there is none of; it sorts below all."""
+    return Cell("-", -1e9, numeric=True)

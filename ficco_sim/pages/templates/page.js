@@ -21,6 +21,29 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
+// figures whose marks have more to say: the nearest one to the pointer says it
+for (const figure of document.querySelectorAll("figure")) {
+  const marks = [...figure.querySelectorAll("[data-tip]")];
+  const tip = figure.querySelector(".tip");
+  if (!tip) { continue; }
+  let pointed = null;
+  const point = (event) => {
+    let nearest = null, least = 18 ** 2;
+    for (const mark of marks) {
+      const box = mark.getBoundingClientRect();
+      const far = ((box.left + box.right) / 2 - event.clientX) ** 2 + ((box.top + box.bottom) / 2 - event.clientY) ** 2;
+      if (far < least) { least = far; nearest = mark; }
+    }
+    if (!nearest || nearest === pointed) { return; }
+    if (pointed) { pointed.classList.remove("pointed"); }
+    pointed = nearest;
+    pointed.classList.add("pointed");
+    tip.textContent = pointed.dataset.tip;
+  };
+  figure.addEventListener("pointermove", point);
+  figure.addEventListener("pointerdown", point);
+}
+
 // the timeline: drawn anew on every change of what is seen
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
