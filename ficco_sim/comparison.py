@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ficco_sim.check import MAX_CHECKED_TASKS, check_plan
 from ficco_sim.costs import CostKind, CostModel, Submission, gemm_shape
@@ -22,7 +23,7 @@ from ficco_sim.metrics import (
 )
 from ficco_sim.plan import Gemm, Plan, Transfer
 from ficco_sim.routing import Routes, relay
-from ficco_sim.schedules import FICCO, make_plan
+from ficco_sim.schedules import FICCO, Schedule, knobs_of, make_plan, name_of, own_plan
 from ficco_sim.sim import communication_only, simulate
 from ficco_sim.trace import Trace
 from ficco_sim.units import format_seconds
@@ -43,6 +44,7 @@ __all__ = [
     "gemm_to_communication",
 ]
 
+_Maker: TypeAlias = Callable[[], Plan]
 COMM_NAMES = {"all_gather_gemm": "all-gather", "all_to_all_gemm": "all-to-all"}
 RELAY_PIECES = (2, 4, 8, 16)
 MAX_TRIED_TASKS = 20_000  # larger plans would take longer to try than they gain
@@ -91,7 +93,7 @@ class Result:
     @property
     def title(self) -> str:
         """Name and knobs in a few words."""
-        if self.schedule not in FICCO:
+        if self.schedule not in FICCO and self.num_chunks == 1:
             return self.schedule
         queues = f", {self.compute_queues} queues" if self.compute_queues > 1 else ""
         return f"{self.schedule} with {self.num_chunks} chunks{queues}"
@@ -148,6 +150,7 @@ def compare(
     engines: Sequence[str] = ("dma",),
     gather: str = "direct",
     grid: Grid | None = None,
+    schedules: Sequence[Schedule] = (),
     intervals: bool = True,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Comparison:
@@ -166,6 +169,9 @@ def compare(
         See `ficco_sim.schedules.ficco.ficco_schedule`.
     grid
         Other schedules and knobs to try, instead of ``engines`` and ``gather``.
+    schedules
+        Functions ``(workload, num_gpus, **knobs) -> Plan`` of one's own to try as well, with those of
+        the knobs above that they take.
     intervals
         Simulate the best plan, serial, and up to `MAX_NEAR` schedules within 15 % of the best again
         with `NUM_DRAWS` draws of what the profile's fits leave open.
@@ -181,7 +187,7 @@ def compare(
     if grid is None:
         grid = Grid(engines=tuple(engines), gather=gather)
     with rare_collections():
-        return _compare(workload, machine, costs, grid, progress, intervals=intervals)
+        return _compare(workload, machine, costs, grid, schedules, progress, intervals=intervals)
 
 
 def _check_pattern(workload: Workload) -> None:
@@ -197,31 +203,40 @@ def _compare(
     machine: Machine,
     costs: CostModel | None,
     grid: Grid,
+    schedules: Sequence[Schedule],
     progress: Callable[[int, int, str], None] | None,
     *,
     intervals: bool,
 ) -> Comparison:
     runner = _Runner(workload, machine, costs or CostModel(machine))
     trust = _Trust(runner, intervals=intervals)
-    points = list(grid.points(workload.pattern, machine.num_gpus))
+    points: list[tuple[str, _Maker]] = [
+        (name, partial(runner.plan, name, knobs))
+        for name, knobs in grid.points(workload.pattern, machine.num_gpus)
+    ]
+    points += [
+        (name_of(schedule), partial(runner.own_plan, schedule, knobs))
+        for schedule in schedules
+        for knobs in grid.knobs_for(knobs_of(schedule), machine.num_gpus)
+    ]
     steps = len(points) + trust.draws
-    runs: list[tuple[Result, dict[str, Any]]] = []
+    runs: list[tuple[Result, _Maker]] = []
     traces: dict[str, tuple[Plan, Trace]] = {}
     best_s = float("inf")
     serial_s = runner.serial_s(grid.engines)
-    for done, (name, knobs) in enumerate(points):
+    for done, (name, make) in enumerate(points):
         if progress is not None:
             progress(done, steps, name)
-        plan = runner.plan(name, knobs)
+        plan = make()
         if len(plan.tasks) <= MAX_CHECKED_TASKS:
             check_plan(plan)
         trace = simulate(plan, machine, runner.costs)
         metrics = summarize(plan, trace, runner.alone(plan), serial_s=serial_s)
         trust.note(plan, trace)
-        runs.append((_result(plan, trace, metrics), knobs))
-        if name == "serial" and grid.engines[0] == knobs["engine"]:
+        runs.append((_result(plan, trace, metrics), make))
+        if plan.schedule == "serial" and plan.knobs["engine"] == grid.engines[0]:
             traces["serial"] = (plan, trace)
-        if name != "serial" and trace.makespan_s < best_s:
+        if plan.schedule != "serial" and trace.makespan_s < best_s:
             best_s = trace.makespan_s
             traces["best"] = (plan, trace)
     runs.sort(key=lambda run: run[0].makespan_s)
@@ -349,6 +364,10 @@ class _Runner:
     def plan(self, schedule: str, knobs: dict[str, Any]) -> Plan:
         """A schedule's plan for this machine, relayed where no link joins two gpus."""
         return self.relayed(make_plan(schedule, self.workload, self.machine.num_gpus, knobs))
+
+    def own_plan(self, schedule: Schedule, knobs: dict[str, Any]) -> Plan:
+        """As `plan`, of a schedule function that is not one of the package."""
+        return self.relayed(own_plan(schedule, self.workload, self.machine.num_gpus, knobs))
 
     def serial_s(self, engines: Sequence[str]) -> float:
         """Makespan of serial by the quickest engine: a gain over a slower one would flatter."""
@@ -491,13 +510,13 @@ class _Trust:
         if rates:
             self._used.add("contention", in_bytes_per_s=round(max(rates)))
 
-    def with_intervals(self, runs: Sequence[tuple[Result, dict[str, Any]]]) -> list[Result]:
-        """Results, best first, with intervals where they matter; given are results and their knobs."""
+    def with_intervals(self, runs: Sequence[tuple[Result, _Maker]]) -> list[Result]:
+        """Results, best first, with intervals where they matter; given are results and their plans."""
         results = [result for result, _ in runs]
         best_s: list[float] = []
         for i in _near_best(results) if self.draws else ():
-            result, knobs = runs[i]
-            drawn_s = self._drawn_s(self._runner.plan(result.schedule, knobs))
+            result, make = runs[i]
+            drawn_s = self._drawn_s(make())
             too_close = None
             if i == 0:
                 best_s = drawn_s

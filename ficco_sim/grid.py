@@ -1,6 +1,7 @@
 """Which schedules are tried on a workload, and with which knobs."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,18 @@ class Grid:
                     for queues in self.compute_queues if "-unfused-" in name else (1,):
                         knobs = {"num_chunks": num_chunks, "compute_queues": queues}
                         yield name, knobs | {"engine": engine, "gather": self.gather}
+
+    def knobs_for(self, taken: Collection[str], num_gpus: int) -> Iterator[dict[str, Any]]:
+        """Knobs to try for a schedule that takes those named; others stay as it has them."""
+        values: dict[str, tuple[Any, ...]] = {
+            "num_chunks": self.num_chunks or chunk_counts(num_gpus),
+            "compute_queues": self.compute_queues,
+            "engine": self.engines,
+            "gather": (self.gather,),
+        }
+        tried = {name: found for name, found in values.items() if name in taken}
+        for point in itertools.product(*tried.values()):
+            yield dict(zip(tried, point, strict=True))
 
     def most_chunks(self, num_gpus: int) -> int:
         """The largest number of chunks that a shard is cut into."""

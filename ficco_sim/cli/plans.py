@@ -21,7 +21,13 @@ from ficco_sim.errors import ScenarioError
 
 
 def plan(
-    schedule: Annotated[str, Parameter(help="Name of a schedule (see: ficco list schedules).")],
+    schedule: Annotated[
+        str,
+        Parameter(
+            help="Name of a schedule (see: ficco list schedules), or FILE.py:FUNCTION, which is run as "
+            "code."
+        ),
+    ],
     *,
     workload: WorkloadOption = None,
     gemm: GemmOption = None,

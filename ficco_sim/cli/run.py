@@ -54,6 +54,16 @@ def compare(
         Literal["dma", "core", "both"], Parameter(help="Who moves data; both doubles the table.")
     ] = "dma",
     gather: GatherOption = "direct",
+    schedule: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="A schedule of your own, FILE.py:FUNCTION, which is run as code, beside the others; "
+            "may be given several times.",
+            consume_multiple=False,
+            negative="",
+            show_default=False,
+        ),
+    ] = (),
     every: Annotated[
         bool, Parameter(help="Show every combination of knobs, not only the best of each schedule.")
     ] = False,
@@ -65,16 +75,18 @@ def compare(
     """Compare all schedules of a workload on a machine: the main job."""
     from ficco_sim import report
     from ficco_sim.comparison import compare as run
+    from ficco_sim.schedules import load_schedule
 
     check_outputs(json, trace, plot)
     chosen = workload_from_options(workload, gemm, dtype, skew)
     place = find_machine(machine)
     model = cost_model(place, costs, submission)
+    own = [load_schedule(text) for text in schedule]
     engines = ("dma", "core") if engine == "both" else (engine,)
     with Progress() as progress:
         result = run(
-            chosen, place, costs=model, engines=engines, gather=gather, intervals=intervals,
-            progress=progress,
+            chosen, place, costs=model, engines=engines, gather=gather, schedules=own,
+            intervals=intervals, progress=progress,
         )  # fmt: skip
     plan, best_trace = result.traces["best"]
     notes = write_run(plan, place, best_trace, trace, plot, result.verdict, {
@@ -93,7 +105,11 @@ def compare(
 
 def simulate(
     schedule: Annotated[
-        str | None, Parameter(help="Name of a schedule (see: ficco list schedules).")
+        str | None,
+        Parameter(
+            help="Name of a schedule (see: ficco list schedules), or FILE.py:FUNCTION, which is run as "
+            "code."
+        ),
     ] = None,
     *,
     plan: Annotated[

@@ -76,7 +76,8 @@ def find_plan(
 ) -> "Plan":
     """The plan of a schedule, or the one in a file."""
     from ficco_sim.plan import load_plan
-    from ficco_sim.schedules import make_plan
+    from ficco_sim.schedules import load_schedule, make_plan, own_plan
+    from ficco_sim.user_code import split_name
     from ficco_sim.workload import workload_from_options
 
     if (schedule is None) == (file is None):
@@ -86,7 +87,10 @@ def find_plan(
             raise ScenarioError("--plan: the file has its own workload and knobs")
         return load_plan(file)
     assert schedule is not None
-    return make_plan(schedule, workload_from_options(workload, gemm, dtype, skew), num_gpus, knobs)
+    chosen = workload_from_options(workload, gemm, dtype, skew)
+    if split_name(schedule):
+        return own_plan(load_schedule(schedule), chosen, num_gpus, knobs)
+    return make_plan(schedule, chosen, num_gpus, knobs)
 
 
 def write_run(

@@ -1,21 +1,14 @@
-"""Rules as Python functions of the user's, named ``FILE.py:FUNCTION``.
+"""Rules as Python functions of the user's, named ``FILE.py:FUNCTION``; see `ficco_sim.user_code`."""
 
-Such a file is run as code, with all that this allows: only because the user asked for it by its path.
-"""
-
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ficco_sim import io
 from ficco_sim.errors import RuleError
 from ficco_sim.heuristics.features import Features
 from ficco_sim.heuristics.rule import FeatureRule, Values
+from ficco_sim.user_code import find_function
 
 __all__ = ["load_python_rule"]
 
@@ -35,41 +28,13 @@ def load_python_rule(path: Path, function: str) -> FeatureRule:
         If the file cannot be read or run, or has no such function.
     """
     where = f"{path}:{function}"
-    found = getattr(_run(path), function, None)
-    if not callable(found):
-        raise RuleError(f"{where}: the file defines no function {function!r}")
+    found = find_function(path, function, RuleError)
     return FeatureRule(
         name=where,
         description=_first_line(found),
         function=_adapted(found),
         parameters=_parameters(found, where),
     )
-
-
-def _run(path: Path) -> ModuleType:
-    io.read_text(path)  # one clear error for what is no readable text file
-    name = f"ficco_rule_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RuleError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        line = _line_in(path, error)
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RuleError(f"{path}:{line} {type(error).__name__}: {text}") from error
-    return module
-
-
-def _line_in(path: Path, error: BaseException) -> str:
-    """Where in the file it went wrong."""
-    if isinstance(error, SyntaxError):
-        return f" line {error.lineno}:"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == str(path)]
-    return f" line {lines[-1]}:" if lines else ""
 
 
 def _parameters(function: Callable[..., Any], where: str) -> dict[str, float]:

@@ -12,6 +12,7 @@ from ficco_sim.heuristics.python_rule import load_python_rule
 from ficco_sim.heuristics.rule import Rule
 from ficco_sim.heuristics.rule_file import load_rule_file, rule_from_file
 from ficco_sim.heuristics.simple import always, size_threshold
+from ficco_sim.user_code import split_name
 
 __all__ = ["RULES", "find_rule", "rule_rows"]
 
@@ -49,9 +50,8 @@ def find_rule(text: str) -> Rule:
         return RULES[text]
     if text.endswith((".yaml", ".yml", ".json")):
         return rule_from_file(load_rule_file(Path(text)))
-    path, colon, function = text.rpartition(":")
-    if colon and path.endswith(".py"):
-        return load_python_rule(Path(path), function)
+    if user := split_name(text):
+        return load_python_rule(*user)
     if text.endswith(".py"):
         raise RuleError(f"rule {text!r}: name the function too, {text}:FUNCTION")
     raise RuleError(f"rule {text!r} is unknown; a file, or one of: {', '.join(RULES)}")
