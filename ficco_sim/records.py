@@ -61,6 +61,7 @@ Kind = Literal[
     "plan",
     "straight",
     "straight_tensor_copy",
+    "collective",
 ]
 Regime = Literal["burst", "sustained"]
 Init = Literal["randn", "zeros", "unknown"]
@@ -240,6 +241,12 @@ class Measurement:
     def usable(self) -> bool:
         """Whether numbers may be taken from it."""
         return not self.unusable
+
+    @property
+    def sm_clock_hz(self) -> float | None:
+        """Clock of the compute units, mean of what was read before and after; None if it was not."""
+        read = [s.sm_clock_hz for s in (self.before, self.after) if s.sm_clock_hz]
+        return sum(read) / len(read) if read else None
 
     @property
     def median_s(self) -> float:

@@ -15,7 +15,7 @@ from ficco_sim.errors import HardwareError
 from ficco_sim.records import Sensors
 from hw_validate.runtime import load_runtime
 
-__all__ = ["collect_environment", "read_sensors", "require_gpu", "require_torch"]
+__all__ = ["collect_environment", "nccl_version", "read_sensors", "require_gpu", "require_torch"]
 
 T = TypeVar("T")
 
@@ -46,6 +46,18 @@ VARIABLES = (
     "HSA_OVERRIDE_GFX_VERSION",
     "HSA_XNACK",
     "MKL_NUM_THREADS",
+    "NCCL_ALGO",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_MAX_CTAS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_NTHREADS",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_PROTO",
+    "NCCL_SHM_DISABLE",
     "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
     "PYTORCH_TUNABLEOP_ENABLED",
@@ -148,6 +160,16 @@ def collect_environment(devices: Sequence[int]) -> dict[str, str]:
     return facts
 
 
+def nccl_version() -> str | None:
+    """Version of the NCCL, or RCCL, that torch is built with; None where it has none."""
+    import torch
+
+    if not hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - torch.cuda.nccl asks in this way
+        return None
+    version: Any = torch.cuda.nccl.version()
+    return ".".join(map(str, version))
+
+
 def _stack() -> str:
     """The stack that torch is built for: cuda, hip or cpu."""
     import torch
@@ -198,6 +220,7 @@ def _software(stack: str) -> dict[str, str]:
             lambda: str(torch.backends.cuda.preferred_blas_library()).rpartition(".")[2]
         ),
     }
+    found["nccl"] = nccl_version()
     if stack == "cuda":
         found["cublaslt"] = _attempt(lambda: _cublaslt_version(str(version)))
     return _known(found)

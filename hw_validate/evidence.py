@@ -143,10 +143,9 @@ class Examiner:
         a, b, c = (
             backend.empty(device, GEMM_SIZE, GEMM_SIZE, kind, transposed=False) for _ in range(3)
         )
-        src.copy_(torch.randn(SHAPE).to(kind))
+        for drawn in (src, a, b):
+            drawn.normal_()
         dst.fill_(float("nan"))
-        for factor in (a, b):
-            factor.normal_()
         backend.synchronize()
         launch = backend.transfer(src, dst, engine, device)
         copy_lane = Lane(gpu=0, device=device, name="examined.copy")

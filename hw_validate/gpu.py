@@ -1,8 +1,9 @@
 """Steps on real devices: streams, events, graphs, copy engines and kernels, in one process."""
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +15,21 @@ from hw_validate.clocks import ClockOffsets
 from hw_validate.environment import require_gpu
 from hw_validate.kernels import Piece
 from hw_validate.placement import HOST
-from hw_validate.program import Lane, Launch, Pair, Prepared, Run, Step, by_demand, gpu_groups, in_order
+from hw_validate.program import (
+    Lane,
+    Launch,
+    Mark,
+    Pair,
+    Prepared,
+    Run,
+    Step,
+    by_demand,
+    gpu_groups,
+    in_order,
+)
 from hw_validate.runtime import Runtime, load_runtime
 
-__all__ = ["GpuBackend"]
+__all__ = ["GpuBackend", "gate_cycles", "late_s"]
 
 FLUSH_BYTES = 256 * 2**20
 """More than the last-level cache of any gpu so far (MI300X: 256 MiB)."""
@@ -25,7 +37,10 @@ HEAT_SIZE = 8192  # of square matrices: about 1.5 ms on an H200
 NON_BLOCKING = 1  # cudaStreamNonBlocking, hipStreamNonBlocking
 NO_TIMING = 2  # cudaEventDisableTiming, hipEventDisableTiming
 GATE_CYCLES = 200_000
-"""How long the gate stays shut while the host submits graphs: 0.1 ms at 2 GHz."""
+"""How long the gate stays shut at least while the host submits graphs: 0.1 ms at 2 GHz."""
+MAX_GATE_CYCLES = 40_000_000  # 20 ms
+GATE_CYCLES_PER_S = 2e9  # no gpu so far has a higher clock; at a lower one the gate stays shut longer
+GATE_MARGIN = 1.5  # over the longest submission so far
 
 
 class GpuBackend:
@@ -215,6 +230,28 @@ class GpuBackend:
         devices = sorted({step.lane.device for step in ordered})
         return (_Captured if graph else _Eager)(self, ordered, devices, spans=spans)
 
+    def prepare_together(
+        self,
+        parts: Sequence[Sequence[Lane]],
+        submit: Callable[[Mark], None],
+        steps: Sequence[Step],
+        *,
+        spans: bool,
+    ) -> Prepared:
+        """Capture what a function submits to several gpus at once, a graph for the lanes of each.
+
+        Parameters
+        ----------
+        parts
+            Lanes of each gpu.
+        submit
+            Submits to the streams of these lanes, and encloses each step by what it is given.
+        steps
+            Ids and lanes of those steps.
+        """
+        devices = sorted({lane.device for lanes in parts for lane in lanes})
+        return _CapturedTogether(self, list(steps), devices, parts, submit, spans=spans)
+
 
 def _piece(src: Tensor, dst: Tensor) -> Piece:
     """Bytes of two views that have unit stride along rows."""
@@ -232,6 +269,21 @@ def _piece(src: Tensor, dst: Tensor) -> Piece:
         row_bytes=cols * size,
         rows=rows,
     )
+
+
+def gate_cycles(longest_s: float) -> int:
+    """How long to hold devices back where submitting took at most so long until now.
+
+    Several graphs, and copies between devices in them, take longer to submit than one of kernels:
+    on two H200 up to 0.14 ms for both, on one 0.37 ms for a plan with 56 copies.
+    """
+    wanted = int(GATE_MARGIN * longest_s * GATE_CYCLES_PER_S)
+    return min(max(GATE_CYCLES, wanted), MAX_GATE_CYCLES)
+
+
+def late_s(host_s: float, cycles: int) -> float:
+    """By how much submitting outlasted the gate."""
+    return max(0.0, host_s - cycles / GATE_CYCLES_PER_S)
 
 
 class _Timed:
@@ -353,38 +405,62 @@ class _Captured(_Timed):
     ) -> None:
         super().__init__(backend, steps, devices, spans=spans)
         self._graphs: list[tuple[Any, torch.cuda.Stream, int, Any]] = []
+        self._longest_s = 0.0  # submission so far
         try:
-            for group in gpu_groups(steps):
-                self._graphs.append(self._capture(group))
+            self._capture_all()
         except BaseException:
             self.close()
             raise
 
-    def _capture(self, group: list[Step]) -> tuple[Any, torch.cuda.Stream, int, Any]:
-        backend, runtime = self.backend, self.runtime
-        device = group[0].lane.device
-        origin = backend.stream(Lane(gpu=group[0].lane.gpu, device=device, name="origin"))
-        lanes = dict.fromkeys(step.lane for step in group)
-        backend.synchronize()
-        end = self.event(device)
-        with torch.cuda.device(device):
-            runtime.begin_capture(origin.cuda_stream)
-            try:
-                fork = self.event(device, timing=False)
-                runtime.call("EventRecord", fork, origin.cuda_stream)
-                for lane in lanes:
-                    runtime.call("StreamWaitEvent", backend.stream(lane).cuda_stream, fork, 0)
-                self.submit(group, runtime.record_in_graph, set(lanes))
-                for lane in lanes:
-                    join = self.event(lane.device, timing=False)
-                    with torch.cuda.device(lane.device):
-                        runtime.call("EventRecord", join, backend.stream(lane).cuda_stream)
-                    runtime.call("StreamWaitEvent", origin.cuda_stream, join, 0)
-            except BaseException:
+    def _capture_all(self) -> None:
+        for group in gpu_groups(self.steps):
+            lanes = list(dict.fromkeys(step.lane for step in group))
+
+            def submit(group: list[Step] = group, lanes: list[Lane] = lanes) -> None:
+                self.submit(group, self.runtime.record_in_graph, set(lanes))
+
+            self.capture([lanes], submit)
+
+    def capture(self, parts: Sequence[Sequence[Lane]], submit: Callable[[], None]) -> None:
+        """A graph of what is submitted to the lanes of each part, on the device of its first lane."""
+        self.backend.synchronize()
+        origins: list[torch.cuda.Stream] = []
+        try:
+            for lanes in parts:
+                first = lanes[0]
+                origin = self.backend.stream(Lane(gpu=first.gpu, device=first.device, name="origin"))
+                with torch.cuda.device(first.device):
+                    self.runtime.begin_capture(origin.cuda_stream)
+                origins.append(origin)
+                self._fork(lanes, origin)
+            submit()
+            for lanes, origin in zip(parts, origins, strict=True):
+                self._join(lanes, origin)
+            for lanes in parts:
+                device, origin = lanes[0].device, origins.pop(0)
+                with torch.cuda.device(device):
+                    graph = self.runtime.end_capture(origin.cuda_stream)
+                self._graphs.append((graph, origin, device, self.event(device)))
+        except BaseException:
+            for origin in origins:
                 self._abandon(origin)
-                raise
-            graph = runtime.end_capture(origin.cuda_stream)
-        return graph, origin, device, end
+            raise
+
+    def _fork(self, lanes: Sequence[Lane], origin: torch.cuda.Stream) -> None:
+        device = lanes[0].device
+        fork = self.event(device, timing=False)
+        with torch.cuda.device(device):
+            self.runtime.call("EventRecord", fork, origin.cuda_stream)
+            for lane in lanes:
+                stream = self.backend.stream(lane)
+                self.runtime.call("StreamWaitEvent", stream.cuda_stream, fork, 0)
+
+    def _join(self, lanes: Sequence[Lane], origin: torch.cuda.Stream) -> None:
+        for lane in lanes:
+            join = self.event(lane.device, timing=False)
+            with torch.cuda.device(lane.device):
+                self.runtime.call("EventRecord", join, self.backend.stream(lane).cuda_stream)
+            self.runtime.call("StreamWaitEvent", origin.cuda_stream, join, 0)
 
     def _abandon(self, origin: torch.cuda.Stream) -> None:
         """End a capture that failed, so that the stream can be used again."""
@@ -395,7 +471,8 @@ class _Captured(_Timed):
         self.runtime.call("GraphExecDestroy", graph)
 
     def run(self) -> Run:
-        self.open_gate(GATE_CYCLES)
+        cycles = gate_cycles(self._longest_s)
+        self.open_gate(cycles)
         started = time.perf_counter()
         for graph, origin, device, end in self._graphs:
             self.follow_gate(origin, device)
@@ -403,15 +480,53 @@ class _Captured(_Timed):
                 self.runtime.call("GraphLaunch", graph, origin.cuda_stream)
                 self.runtime.call("EventRecord", end, origin.cuda_stream)
         host_s = time.perf_counter() - started
+        self._longest_s = max(self._longest_s, host_s)
         self.backend.synchronize()
-        makespan_s = self.makespan_s((device, end) for _, _, device, end in self._graphs)
-        return Run(makespan_s=makespan_s, host_s=host_s, spans=self.spans())
+        return Run(
+            makespan_s=self.makespan_s((device, end) for _, _, device, end in self._graphs),
+            host_s=host_s,
+            spans=self.spans(),
+            late_s=late_s(host_s, cycles),
+        )
 
     def close(self) -> None:
         super().close()
         for graph, *_ in self._graphs:
             self.runtime.call("GraphExecDestroy", graph)
         self._graphs = []
+
+
+class _CapturedTogether(_Captured):
+    """Graphs of gpus that one call submits to, as a collective does."""
+
+    def __init__(
+        self,
+        backend: GpuBackend,
+        steps: list[Step],
+        devices: list[int],
+        parts: Sequence[Sequence[Lane]],
+        submit: Callable[[Mark], None],
+        *,
+        spans: bool,
+    ) -> None:
+        self._parts = parts
+        self._submit_parts = submit
+        super().__init__(backend, steps, devices, spans=spans)
+
+    def _capture_all(self) -> None:
+        self.capture(self._parts, lambda: self._submit_parts(self._mark))
+
+    @contextlib.contextmanager
+    def _mark(self, name: str, lane: Lane) -> Iterator[None]:
+        if not self.with_spans:
+            yield
+            return
+        handle = self.backend.stream(lane).cuda_stream
+        for found in (self._begins, self._ends):
+            found[name] = self.event(lane.device)
+        self.runtime.record_in_graph(self._begins[name], handle)
+        yield
+        self.runtime.record_in_graph(self._ends[name], handle)
 
 
 class _Eager(_Timed):

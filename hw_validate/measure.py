@@ -14,6 +14,7 @@ from ficco_sim.records import (
     SpanSeries,
     measurement_key,
 )
+from ficco_sim.units import US
 from hw_validate.checks import Finding, above_peak, copy_rate, memory_flat, stalled_steps
 from hw_validate.program import Backend, Prepared, Run
 from hw_validate.statistics import spread_warning, summarize
@@ -193,6 +194,12 @@ def _measurement(
         for finding in _rate_findings(subject, summary.median_s):
             (unusable if finding.severity == "refuse" else warnings).append(finding.text)
         warnings += [finding.text for finding in stalled_steps(positive).findings]
+        late = [run.late_s for run in samples.runs if run.late_s > 0]
+        if 2 * len(late) > len(samples.runs):
+            warnings.append(
+                f"submitting outlasted the gate by up to {max(late) / US:,.0f} us in {len(late)} of "
+                f"{len(samples.runs)} runs: the time may hold some of it"
+            )
     series: dict[str, tuple[float, ...]] = {}
     rows = [subject.series(run) for run in samples.runs]
     for name in rows[0] if rows else ():

@@ -207,6 +207,12 @@ class Memory:
             self.placement.places[region.gpu], f"held.{slot}", self._sizes[key]
         )
 
+    def add(self, buffer: Buffer) -> None:
+        """One more buffer of a gpu that computes, poisoned like the others."""
+        slot = f"{buffer.gpu}.{buffer.name}"
+        place = self.placement.places[buffer.gpu]
+        self._tensors[buffer.gpu, buffer.name] = self._arena.tensor(place, slot, buffer)
+
     def view(self, region: Region) -> Tensor:
         """The rectangle of a region."""
         return self._tensors[region.gpu, region.buffer][slice(*region.rows), slice(*region.cols)]

@@ -19,7 +19,14 @@ from ficco_sim.records import Scalar, measurement_key
 from ficco_sim.schedules import FICCO, knobs_of, make_plan
 from ficco_sim.workload import Workload
 from hw_validate.campaign import Group
-from hw_validate.evidence import Examiner
+from hw_validate.collectives import (
+    COLLECTIVES,
+    collective_labels,
+    has_collective,
+    prepare_collective,
+)
+from hw_validate.environment import nccl_version
+from hw_validate.evidence import Evidence, Examiner
 from hw_validate.executor import Bound, bind, warm_up
 from hw_validate.maps import Map
 from hw_validate.measure import Subject
@@ -55,6 +62,8 @@ class PlanSettings:
         Measure versions written straight in torch, without a plan, beside those that have one.
     tensor_copies
         Also straight versions that copy by ``Tensor.copy_``.
+    collectives
+        Also what a user has without plans: NCCL's all-gather and GEMMs.
     """
 
     num_gpus: int = 8
@@ -68,6 +77,7 @@ class PlanSettings:
     spans: bool = True
     straight: bool = False
     tensor_copies: bool = False
+    collectives: bool = False
     init: str = "randn"
     seed: int = 0
     estimate_rounds: int = 22
@@ -75,9 +85,9 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One plan and how it is run."""
+    """One plan, or an `Alternative` in the place of its schedule, and how it is run."""
 
-    kind: Literal["plan"] | StraightKind
+    kind: Literal["plan", "collective"] | StraightKind
     schedule: str
     knobs: dict[str, int | str]
     submission: str
@@ -116,6 +126,18 @@ def choices(settings: PlanSettings) -> list[Choice]:
                     for kind in STRAIGHT_KINDS
                     if wanted[kind]
                 ]
+    return found + (_collectives(settings) if settings.collectives else [])
+
+
+def _collectives(settings: PlanSettings) -> list[Choice]:
+    found = []
+    for how in COLLECTIVES:
+        fixed: dict[str, int | str] = {"compute_queues": 1, "copy_queues": 1, "engine": "nccl"}
+        chunks = [{}] if how == "nccl-serial" else [{"num_chunks": c} for c in settings.num_chunks]
+        found += [
+            Choice(kind="collective", schedule=how, knobs={**fixed, **cut}, submission="graph")
+            for cut in chunks
+        ]
     return found
 
 
@@ -146,22 +168,14 @@ def plan_groups(
     Raises
     ------
     ScenarioError, PlanError
-        If a schedule does not fit a workload.
+        If a schedule does not fit a workload, or no workload and map has collectives that are wanted.
     """
     groups = []
+    shared = _Shared()
     for workload, where in itertools.product(workloads, maps):
         suitable = [c for c in choices(settings) if fits(c.schedule, workload)]
         runs = [_PlanRun(workload, where, choice, settings) for choice in suitable]
-        runs = [
-            r
-            for r in runs
-            if r.choice.kind == "plan"
-            or (
-                r.placement.computing == {0}
-                and workload.pattern == "all_gather_gemm"
-                and workload.dtype != "fp8"  # torch.mm has none
-            )
-        ]
+        runs = [r for r in runs if r.applies]
         if not runs:
             raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
         groups.append(
@@ -169,9 +183,13 @@ def plan_groups(
                 name=f"{workload.name} on {where.name}",
                 keys=tuple(measurement_key(r.choice.kind, r.params) for r in runs),
                 estimate_s=_estimate_s(runs, settings),
-                open=_Opener(runs, where, settings, peak_flops_per_s),
+                open=_Opener(runs, where, settings, peak_flops_per_s, shared),
             )
         )
+    if settings.collectives and not any(has_collective(w) for w in workloads):
+        raise ScenarioError("--collectives: none of the workloads gathers; torch has no other for it")
+    if settings.collectives and all(w.placement("serial", settings.num_gpus).is_emulated for w in maps):
+        raise ScenarioError("--collectives: every gpu needs a device of its own; add --map own")
     return groups
 
 
@@ -180,7 +198,12 @@ class _PlanRun:
 
     def __init__(self, workload: Workload, where: Map, choice: Choice, settings: PlanSettings) -> None:
         self.choice = choice
-        self.plan: Plan = make_plan(choice.schedule, workload, settings.num_gpus, choice.knobs)
+        if choice.kind == "collective":  # on the buffers of a plan, and checked like it
+            self.plan: Plan = make_plan("serial", workload, settings.num_gpus, {})
+            knobs: Mapping[str, Scalar] = choice.knobs
+        else:
+            self.plan = make_plan(choice.schedule, workload, settings.num_gpus, choice.knobs)
+            knobs = self.plan.knobs
         self.placement = where.placement(choice.schedule, settings.num_gpus)
         self.params: dict[str, Scalar] = {
             "workload": workload.name,
@@ -191,13 +214,27 @@ class _PlanRun:
             "dtype": workload.dtype,
             "num_gpus": settings.num_gpus,
             "schedule": choice.schedule,
-            **{name: self.plan.knobs.get(name) for name in KNOBS},
+            **{name: knobs.get(name) for name in KNOBS},
             "map": self.placement.describe(),
             "emulates": where.name,
             "submission": choice.submission,
             "core_blocks": settings.core_blocks if choice.knobs.get("engine") == "core" else None,
             **_tokens(workload),
         }
+
+    @property
+    def applies(self) -> bool:
+        """Whether there is such a version for the workload on the map."""
+        workload = self.plan.workload
+        if self.choice.kind == "plan":
+            return True
+        if self.choice.kind == "collective":
+            return has_collective(workload) and not self.placement.is_emulated
+        return (
+            self.placement.computing == {0}
+            and workload.pattern == "all_gather_gemm"
+            and workload.dtype != "fp8"  # torch.mm has none
+        )
 
     @property
     def flops(self) -> int:
@@ -240,6 +277,27 @@ def _estimate_s(runs: Sequence[_PlanRun], settings: PlanSettings) -> float:
     return GUESSED_GROUP_S + len(runs) * GUESSED_PREPARE_S + rounds * one_run_s
 
 
+def _evidence(run: _PlanRun, examiner: Examiner) -> Evidence:
+    if run.choice.kind != "collective":
+        return examiner.of_plan(run.placement, str(run.params["engine"]))
+    if examiner.backend.kind != "gpu":
+        return Evidence(texts=("not examined: the CPU plays all devices",))
+    return Evidence(texts=(f"NCCL {nccl_version()}; which way it copies is its own choice",))
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What all groups of a run have in common: places are looked at once, not once a group."""
+
+    examiner: Examiner | None = None
+
+    def on(self, backend: Backend) -> Examiner:
+        """The one examiner of a backend."""
+        if self.examiner is None or self.examiner.backend is not backend:
+            self.examiner = Examiner(backend)
+        return self.examiner
+
+
 @dataclass(slots=True)
 class _Opener:
     """Opens a group: binds, captures and verifies its plans."""
@@ -248,11 +306,12 @@ class _Opener:
     where: Map
     settings: PlanSettings
     peak_flops_per_s: Callable[[str], float | None]
+    shared: _Shared
     inputs: Inputs | None = field(default=None, init=False)
 
     @contextlib.contextmanager
     def __call__(self, backend: Backend) -> Iterator[Sequence[Subject]]:
-        examiner = Examiner(backend)
+        examiner = self.shared.on(backend)
         arena, products = Arena(backend), Products()
         subjects: list[Subject] = []
         with contextlib.ExitStack() as stack:
@@ -277,7 +336,7 @@ class _Opener:
     ) -> Subject:
         prepared: Prepared | None = None
         spanned: Prepared | None = None
-        evidence = examiner.of_plan(run.placement, str(run.params["engine"]))
+        evidence = _evidence(run, examiner)
         unusable = list(evidence.unusable)
         try:
             bound = bind(run.plan, run.placement, backend, arena)
@@ -298,7 +357,12 @@ class _Opener:
             series=lambda timed: {"host_submit_s": timed.host_s},
             flops=run.flops,
             peak_flops_per_s=self.peak_flops_per_s(run.plan.workload.dtype),
-            labels=(*run.placement.labels, *self.where.labels, *backend.labels),
+            labels=(
+                *run.placement.labels,
+                *self.where.labels,
+                *backend.labels,
+                *(collective_labels(backend) if run.choice.kind == "collective" else ()),
+            ),
             evidence=evidence.texts,
             warnings=evidence.warnings,
             unusable=tuple(unusable),
@@ -323,6 +387,8 @@ class _Opener:
         assert self.inputs is not None
         bound.memory.load(self.inputs)
         graph = run.choice.submission == "graph"
+        if run.choice.kind == "collective":
+            return self._prepare_collective(bound, run, stack)
         if run.choice.kind != "plan":
             copies = run.choice.kind == "straight_tensor_copy"
             made = prepare_straight(bound, tensor_copies=copies)
@@ -336,6 +402,17 @@ class _Opener:
             spanned = bound.prepare(graph=True, spans=True)
             stack.callback(spanned.close)
         return prepared, spanned
+
+    def _prepare_collective(
+        self, bound: Bound, run: _PlanRun, stack: contextlib.ExitStack
+    ) -> tuple[Prepared, Prepared | None]:
+        how = next(name for name in COLLECTIVES if name == run.choice.schedule)
+        num_chunks = int(run.choice.knobs.get("num_chunks", 1))
+        made: list[Prepared] = []
+        for spans in (False, True) if self.settings.spans else (False,):
+            made.append(prepare_collective(bound, how, num_chunks, spans=spans))
+            stack.callback(made[-1].close)
+        return made[0], made[1] if self.settings.spans else None
 
     def _verify(self, bound: Bound, run: _PlanRun, prepared: Prepared, products: Products) -> None:
         assert self.inputs is not None

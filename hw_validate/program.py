@@ -5,6 +5,7 @@ A plan becomes such steps (`executor`), and so does every microbenchmark.
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -12,7 +13,7 @@ from torch import Tensor, dtype
 
 from ficco_sim.errors import PlanError
 
-__all__ = ["Backend", "Lane", "Launch", "Pair", "Prepared", "Run", "Step"]
+__all__ = ["Backend", "Lane", "Launch", "Mark", "Pair", "Prepared", "Run", "Step"]
 
 Launch: TypeAlias = Callable[[int], None]
 """Submits work to the stream with that handle, which is also torch's current one; 0 on the CPU."""
@@ -28,6 +29,10 @@ class Lane:
     gpu: int
     device: int
     name: str
+
+
+Mark: TypeAlias = Callable[[str, Lane], AbstractContextManager[None]]
+"""Encloses what is submitted to a lane as the step of that id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +57,15 @@ class Run:
         Time in which the host submitted.
     spans
         Start and end of each step from the common start, if they were asked for.
+    late_s
+        By how much submitting outlasted the time in which devices are held back, so that the makespan
+        may hold some of it; 0 where nothing is meant to be held back.
     """
 
     makespan_s: float
     host_s: float
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
+    late_s: float = 0.0
 
 
 class Prepared(Protocol):

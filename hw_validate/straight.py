@@ -15,7 +15,7 @@ from ficco_sim.errors import HardwareError, ScenarioError
 from ficco_sim.plan import Region
 from ficco_sim.workload import split
 from hw_validate.executor import Bound
-from hw_validate.gpu import GATE_CYCLES, GpuBackend
+from hw_validate.gpu import GpuBackend, gate_cycles, late_s
 from hw_validate.program import Prepared, Run
 from hw_validate.runtime import Runtime
 
@@ -222,19 +222,26 @@ class _Graph:
             # The generator still thinks that it is being captured, and would refuse all use.
             torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(f"cuda:{device}"))
             raise HardwareError(f"torch could not capture the straight version: {error}") from error
+        self._longest_s = 0.0  # submission so far
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
 
     def run(self) -> Run:
+        cycles = gate_cycles(self._longest_s)
         with torch.cuda.device(self._device), torch.cuda.stream(self._main):
-            torch.cuda._sleep(GATE_CYCLES)  # noqa: SLF001 - the only device-side delay of torch
+            torch.cuda._sleep(cycles)  # noqa: SLF001 - the only device-side delay of torch
             self._start.record()
             started = time.perf_counter()
             self._graph.replay()
             self._end.record()
             host_s = time.perf_counter() - started
+        self._longest_s = max(self._longest_s, host_s)
         self._backend.synchronize()
-        return Run(makespan_s=self._start.elapsed_time(self._end) * 1e-3, host_s=host_s)
+        return Run(
+            makespan_s=self._start.elapsed_time(self._end) * 1e-3,
+            host_s=host_s,
+            late_s=late_s(host_s, cycles),
+        )
 
     def close(self) -> None:
         self._backend.synchronize()

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLE_WIDTH",
+    "CollectiveRow",
     "PlanRow",
     "RepeatRow",
+    "collective_lines",
+    "collective_rows",
     "plan_rows",
     "plan_table",
     "repeat_rows",
@@ -27,6 +30,7 @@ NS = 1e-9
 TABLE_WIDTH = 190  # characters of `plan_table` with long names
 NOISE = 1.01  # a plan that gains less over serial has not won
 LEAST_IDEAL = 1.05  # ideal speed-up below which a fraction of it says nothing
+IN_TURN = "nccl-serial"
 SHARD_LEVEL = ("shard-p2p", "shard-ring")
 Case = tuple[Scalar, ...]
 CASE = (
@@ -101,6 +105,36 @@ class RepeatRow:
     difference: float
     sm_clock_hz: tuple[float | None, ...]
     power_w: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """What a user would have without plans, beside the fastest plan of any engine.
+
+    Parameters
+    ----------
+    in_turn_s
+        NCCL's all-gather, then one GEMM; None if that was not measured.
+    overlapped, overlapped_s
+        The fastest version on two streams, with its chunks; None if none was measured.
+    plan, plan_s
+        The fastest plan, with its knobs and its engine, serial among them.
+    gain
+        Time of the faster version without plans over that of the plan - 1; below 0 the plan loses.
+    labels
+        What in the versions without plans is not what it stands for.
+    """
+
+    workload: str
+    emulates: str
+    dtype: str
+    in_turn_s: float | None
+    overlapped: str | None
+    overlapped_s: float | None
+    plan: str
+    plan_s: float
+    gain: float
+    labels: tuple[str, ...]
 
 
 def _whole(value: Scalar) -> int:
@@ -198,6 +232,66 @@ def straight_rows(
         for m in measurements
         if m.kind == kind and m.usable and _identity(m) in plans
     ]
+
+
+def collective_rows(measurements: Iterable[Measurement]) -> list[CollectiveRow]:
+    """A row for each workload and map with collectives and plans, all by graphs."""
+    cases: dict[Case, dict[str, dict[str, list[Measurement]]]] = {}
+    for m in measurements:
+        if m.kind in ("plan", "collective") and m.usable and m.params.get("submission") == "graph":
+            case = tuple(m.params.get(key) for key in CASE if key not in ("engine", "core_blocks"))
+            if m.kind == "plan":
+                name = f"{_plan_name(m.params)} by {m.params['engine']}"
+            else:
+                cut = m.params.get("num_chunks")
+                name = str(m.params["schedule"]) + ("" if cut is None else f" c{cut}")
+            cases.setdefault(case, {}).setdefault(m.kind, {}).setdefault(name, []).append(m)
+    rows = []
+    for kinds in cases.values():
+        if len(kinds) < 2:
+            continue
+        plans, without = (
+            {name: _median_s(found) for name, found in kinds[kind].items()}
+            for kind in ("plan", "collective")
+        )
+        first = next(iter(kinds["plan"].values()))[0].params
+        in_turn_s = without.get(IN_TURN)
+        plan = min(plans, key=lambda name: plans[name])
+        best_s = min(without.values())
+        without.pop(IN_TURN, None)
+        overlapped = min(without, key=lambda name: without[name], default=None)
+        rows.append(
+            CollectiveRow(
+                workload=str(first["workload"]),
+                emulates=str(first["emulates"]),
+                dtype=str(first["dtype"]),
+                in_turn_s=in_turn_s,
+                overlapped=overlapped,
+                overlapped_s=None if overlapped is None else without[overlapped],
+                plan=plan,
+                plan_s=plans[plan],
+                gain=best_s / plans[plan] - 1,
+                labels=next(iter(kinds["collective"].values()))[0].labels,
+            )
+        )
+    return rows
+
+
+def collective_lines(rows: Sequence[CollectiveRow]) -> list[str]:
+    """A sentence for each row."""
+    lines = []
+    for row in rows:
+        have = []
+        if row.in_turn_s is not None:
+            have.append(f"all-gather, then GEMM {format_seconds(row.in_turn_s)}")
+        if row.overlapped is not None and row.overlapped_s is not None:
+            have.append(f"on two streams {format_seconds(row.overlapped_s)} ({row.overlapped})")
+        note = f" ({'; '.join(row.labels)})" if row.labels else ""
+        lines.append(
+            f"{row.workload} on {row.emulates}: without plans, by NCCL: {', '.join(have)}; fastest "
+            f"plan {format_seconds(row.plan_s)} ({row.plan}): {1 + row.gain:.2f}x{note}"
+        )
+    return lines
 
 
 def _identity(m: Measurement) -> Case:

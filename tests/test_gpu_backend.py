@@ -32,6 +32,14 @@ class Stream:
         self.before = frozenset()
         self.capture = None
 
+    def wait_stream(self, other):
+        """As torch does it: by an event of the other stream."""
+        if other.capture is not None:
+            assert self.capture in (None, other.capture)
+            self.capture = other.capture
+            other.capture.streams.add(self)
+        self.before |= other.before
+
 
 class Event:
     def __init__(self, device, *, timing):
@@ -387,3 +395,29 @@ def test_clock_offsets_are_half_of_a_round_trip_and_leave_no_event(fake):
     assert clocks.offset_s(0, 1) == clocks.uncertainty_s(0, 1) == offset_s
     assert len(fake.events) == events
     assert not any(event.alive for event in fake.events)
+
+
+@pytest.mark.parametrize("num_gpus", [1, 8])
+def test_the_gate_outlasts_the_submission(fake, monkeypatch, num_gpus):
+    """Eight graphs with copies between devices take ms to submit; until then nobody may run."""
+    submit_s = 0.5e-3 * num_gpus
+    now_s = itertools.count(0, submit_s)
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: next(now_s))
+    steps = [step(f"s{g}", on=lane(g)) for g in range(num_gpus)]
+    ready = GpuBackend(range(num_gpus)).prepare(steps, graph=True, spans=False)
+    first = ready.run()
+    assert first.late_s == pytest.approx(submit_s - 0.1e-3)  # not known before, and said
+    second = ready.run()
+    assert second.late_s == 0
+    delays = [entry[1] for entry in fake.log if entry[0] == "sleep"]
+    gates = [cycles for cycles in delays if cycles >= gpu.GATE_CYCLES]  # others are to compare clocks
+    assert len(gates) == 2
+    assert gates[0] == gpu.GATE_CYCLES
+    assert gates[1] / gpu.GATE_CYCLES_PER_S > submit_s
+    assert second.host_s == pytest.approx(submit_s)
+
+
+def test_a_gate_is_never_shut_for_long():
+    assert gpu.gate_cycles(0.0) == gpu.GATE_CYCLES
+    assert gpu.gate_cycles(10.0) == gpu.MAX_GATE_CYCLES
+    assert gpu.late_s(10.0, gpu.MAX_GATE_CYCLES) == pytest.approx(10 - 20e-3)

@@ -421,7 +421,7 @@ MEASURED = [
 def test_keys_of_the_json_are_stable(capsys, tmp_path):
     path = write(tmp_path / "a.jsonl", [*MEASURED, serial(10.1)])
     document = json.loads(hw(capsys, "summary", path, "--json", "-").out)
-    assert list(document) == ["rows", "repeats", "straight"]
+    assert list(document) == ["rows", "repeats", "straight", "collectives"]
     (row,) = document["rows"]
     assert list(row) == [
         "workload", "m", "n", "k", "dtype", "emulates", "engine", "submission", "serial_s", "gemm_s",

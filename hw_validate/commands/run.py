@@ -53,6 +53,14 @@ def run(
         bool,
         Parameter(help="Also such versions that copy by Tensor.copy_.", negative=()),
     ] = False,
+    collectives: Annotated[
+        bool,
+        Parameter(
+            help="Also what a user has without plans: NCCL's all-gather and GEMMs, one after the other "
+            "and on two streams. Needs a device a gpu.",
+            negative=(),
+        ),
+    ] = False,
     spans: Annotated[bool, Parameter(help="Also an instrumented run, for the spans of tasks.")] = True,
     measuring: Annotated[Measuring, Parameter(name="*")] = Measuring(),  # noqa: B008 - frozen
     json: JsonOption = None,
@@ -70,7 +78,13 @@ def run(
     from hw_validate.maps import find_map
     from hw_validate.peaks import peaks_of
     from hw_validate.plan_runs import COMPARED, PlanSettings, plan_groups
-    from hw_validate.summary import TABLE_WIDTH, plan_rows, plan_table
+    from hw_validate.summary import (
+        TABLE_WIDTH,
+        collective_lines,
+        collective_rows,
+        plan_rows,
+        plan_table,
+    )
 
     if not 1 <= core_blocks <= 4096:
         raise ScenarioError(f"--core-blocks: {core_blocks} must be from 1 to 4,096")
@@ -94,6 +108,7 @@ def run(
         spans=spans,
         straight=straight,
         tensor_copies=tensor_copies,
+        collectives=collectives,
         seed=measuring.seed,
         estimate_rounds=measuring.rounds + 7,
     )
@@ -121,6 +136,7 @@ def run(
     rows = plan_rows(measurements)
     if rows:
         console(TABLE_WIDTH).print(plan_table(rows))
+        say(console(TABLE_WIDTH), collective_lines(collective_rows(measurements)))
     else:
         say(console(), ["no usable serial plan to compare with: leave serial in --schedule"])
 

@@ -26,6 +26,8 @@ def summary(
     from ficco_sim.units import format_seconds
     from hw_validate.summary import (
         TABLE_WIDTH,
+        collective_lines,
+        collective_rows,
         plan_rows,
         plan_table,
         repeat_rows,
@@ -48,6 +50,7 @@ def summary(
         return
     rows, repeats = plan_rows(merged.measurements), repeat_rows(merged.measurements)
     straight = straight_rows(merged.measurements)
+    collectives = collective_rows(merged.measurements)
     document = {
         "rows": to_plain(rows),
         "repeats": to_plain(repeats),
@@ -55,6 +58,7 @@ def summary(
             dict(zip(("workload", "emulates", "plan", "plan_s", "straight_s"), row, strict=True))
             for row in straight
         ],
+        "collectives": to_plain(collectives),
     }
     if write_json(document, json):
         return
@@ -66,6 +70,7 @@ def summary(
         f"{format_seconds(straight_s)} ({plan_s / straight_s - 1:+.1%})"
         for workload, emulates, plan, plan_s, straight_s in straight
     ]
+    lines += collective_lines(collectives)
     if repeats:
         worst = max(repeats, key=lambda row: row.difference)
         within = sum(1 for row in repeats if row.difference <= 0.03)
