@@ -17,6 +17,7 @@ from ficco_sim.readers.logs import LOG_FORMATS, fit_alpha_beta, read_log
 CASES = {
     **dict.fromkeys(("B22", "B23", "B25", "B26", "B27", "B28", "B29"), "nccl_tests"),
     "B30": "nvbandwidth",
+    **dict.fromkeys(("B60", "B61"), "rocm_bandwidth"),
     "B32": "hipblaslt_bench",
     **dict.fromkeys(("B33", "B35", "B51"), "torch_trace"),
     **dict.fromkeys(("B46", "B47"), "gemm_csv"),
@@ -44,7 +45,7 @@ FUZZ = settings(max_examples=settings().max_examples // 4, suppress_health_check
 PIECES = """
 0 -1 1e999 nan inf N/A 1e-05 99999999999999999999999999 1_000 # #wrong size count time busbw (us) (GB/s)
 "traceEvents": [ ] { } "ts" "dur" null true , : m,n,k,dtype,time_us transA,transB us float bf16 none
-Running SUM Waiving Rank 0 Group Pid on device
+Running SUM Waiving Rank 0 Group Pid on device D/D KB MB Device: Gpu ==== Benchmark Result
 """
 WORDS = st.sampled_from([*PIECES.split(), "\n", "\t", "\x00", "\x1b[4m", "\ud7ff", '"', "\u0661"])
 
@@ -97,7 +98,8 @@ def test_a_truncated_file_gives_no_other_numbers(case, data):
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in TEXTS if CASES.get(case) in ("nccl_tests", "nvbandwidth")]
+    "case",
+    [case for case in TEXTS if CASES.get(case) in ("nccl_tests", "nvbandwidth", "rocm_bandwidth")],
 )
 def test_a_row_cut_off_anywhere_is_right_or_absent(case):
     """No collective or copy has a number that the whole file does not have."""
@@ -188,6 +190,17 @@ LONG = {
         "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n" + " ".join(map(str, range(SIZE))),
     ),
     "titles": ("nvbandwidth", "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n" * (SIZE // 10)),
+    "banners": ("rocm_bandwidth", "=" * SIZE + " Benchmark Result\n" + "= " * SIZE),
+    "devices": (
+        "rocm_bandwidth",
+        "Device: 1,  x, y" * (SIZE // 20) + "\nDevice: 2,  x\n" * (SIZE // 20),
+    ),
+    "square": (
+        "rocm_bandwidth",
+        "Unidirectional copy peak bandwidth GB/s\nD/D "
+        + " ".join(map(str, range(SIZE // 4)))
+        + "\n1 2\n" * SIZE,
+    ),
     "header": ("hipblaslt_bench", "transA,transB," + "x," * SIZE),
     "commas": ("gemm_csv", "m,n,k," + "," * SIZE),
     "quotes": ("gemm_csv", 'm,n,k,dtype,us\n"' + '""' * SIZE),

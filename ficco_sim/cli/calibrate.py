@@ -22,7 +22,8 @@ def calibrate(
         list[Path],
         Parameter(
             help="Records of hw_validate, CSV files of GEMMs, or what hipblaslt-bench, nccl-tests, "
-            "rccl-tests, nvbandwidth or torch.profiler wrote; recognised by content."
+            "rccl-tests, nvbandwidth, rocm-bandwidth-test or torch.profiler wrote; recognised by "
+            "content."
         ),
     ],
     /,

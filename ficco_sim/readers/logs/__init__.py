@@ -10,6 +10,7 @@ from ficco_sim.readers.logs.hipblaslt_bench import is_hipblaslt_bench, read_hipb
 from ficco_sim.readers.logs.nccl_table import is_nccl_tests
 from ficco_sim.readers.logs.nccl_tests import read_nccl_tests
 from ficco_sim.readers.logs.nvbandwidth import is_nvbandwidth, read_nvbandwidth
+from ficco_sim.readers.logs.rocm_bandwidth import is_rocm_bandwidth, read_rocm_bandwidth
 from ficco_sim.readers.logs.torch_trace import is_torch_trace, read_torch_trace
 from ficco_sim.readers.logs.types import (
     CollectivePoint,
@@ -47,6 +48,7 @@ MAX_TEXT = 32 * 2**20
 DETECTORS: dict[LogFormat, Callable[[str], bool]] = {
     "torch_trace": is_torch_trace,
     "nvbandwidth": is_nvbandwidth,
+    "rocm_bandwidth": is_rocm_bandwidth,
     "nccl_tests": is_nccl_tests,
     "hipblaslt_bench": is_hipblaslt_bench,
     "gemm_csv": is_gemm_csv,
@@ -109,6 +111,8 @@ def read_log(
         return read_nccl_tests(text, where)
     if chosen == "nvbandwidth":
         return read_nvbandwidth(text, where)
+    if chosen == "rocm_bandwidth":
+        return read_rocm_bandwidth(text, where)
     if chosen == "hipblaslt_bench":
         return read_hipblaslt_bench(text, where, peak_flops_per_s=peak_flops_per_s)
     if chosen == "gemm_csv":

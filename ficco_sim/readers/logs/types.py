@@ -23,7 +23,7 @@ __all__ = [
 
 Engine: TypeAlias = Literal["dma", "core", "unknown"]
 LogFormat: TypeAlias = Literal[
-    "torch_trace", "nvbandwidth", "nccl_tests", "hipblaslt_bench", "gemm_csv"
+    "torch_trace", "nvbandwidth", "rocm_bandwidth", "nccl_tests", "hipblaslt_bench", "gemm_csv"
 ]
 MAX_LISTED = 1_000  # of refused rows and of warnings; more are only counted
 
