@@ -486,6 +486,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+# scalars mark the branch of a union by their type's name; errors of that branch end with it
+SCALARS: dict[tuple[int | str, ...], tuple[str, ...]] = {
+    ("str",): ("string_type",),
+    ("int",): ("int_type", "int_from_float"),
+}
+
+
 def _of_meant_classes(items: list[Any]) -> list[Any]:
     """In a union of classes that differ by ``kind``, keep the errors of the class that was meant."""
 
@@ -509,18 +516,32 @@ def _of_meant_classes(items: list[Any]) -> list[Any]:
     ]
 
 
+def _of_meant_kind(items: list[Any]) -> list[Any]:
+    """In a union of a name and a class, keep what is wrong inside of a mapping: no name was meant."""
+    return [
+        item
+        for item in items
+        if item["type"] != "string_type"
+        or not isinstance(item["input"], dict)
+        or not any(
+            other is not item and other["loc"][: len(item["loc"]) - 1] == item["loc"][:-1]
+            for other in items
+        )
+    ]
+
+
 def _explain(error: Any, where: str, key_lines: Mapping[str, int]) -> str:
     """Turn a pydantic error into lines of file, key, value and rule."""
     lines = []
-    for item in _of_meant_classes(error.errors(include_url=False)):
+    for item in _of_meant_kind(_of_meant_classes(error.errors(include_url=False))):
+        kind = item["type"]
         key = ""
-        for part in item["loc"]:
+        for part in item["loc"][:-1] if kind in SCALARS.get(item["loc"][-1:], ()) else item["loc"]:
             if isinstance(part, int):
                 key += f"[{part}]"
             elif not part[:1].isupper():  # a class name marks the branch of a union
                 key = _join(key, part)
         message = item["msg"].removeprefix("Value error, ")
-        kind = item["type"]
         if kind in ("unexpected_keyword_argument", "extra_forbidden"):
             message = "unknown key"
         elif kind == "missing":

@@ -30,6 +30,12 @@ class Outer:
     table: dict[str, float] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
+    part: str | Inner
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = (
     st.none()
@@ -406,3 +412,19 @@ class TestWriting:
         io.write_text(target, io.dump_json(Outer(count=3)))
         assert json.loads(target.read_text(encoding="utf-8"))["count"] == 3
         assert io.load(target, Outer) == Outer(count=3)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("part: {rate_per_s: fast}", "part.rate_per_s: 'fast': Input should be a valid number"),
+    ("part: {rate: 1.0, rate_per_s: 1.0}", "part.rate: unknown key"),
+])  # fmt: skip
+def test_a_name_or_a_mapping_is_told_what_is_wrong_in_the_mapping(tmp_path, text, message):
+    assert message_of(load_text, tmp_path, text, ".yaml", Choice).endswith(f"some.yaml: {message}")
+
+
+def test_neither_a_name_nor_a_mapping_is_told_by_its_key(tmp_path):
+    told = message_of(load_text, tmp_path, "part: 3", ".yaml", Choice).splitlines()
+    assert [line.partition("some.yaml: ")[2] for line in told] == [
+        "part: 3: Input should be a valid string",
+        "part: 3: Input should be an object",
+    ]
