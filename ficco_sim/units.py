@@ -104,7 +104,7 @@ def parse_bytes(text: str) -> int:
     Raises
     ------
     ValueError
-        If the text is no size from 1 byte to 1 PiB.
+        If the text is no size from 1 byte to 1 PiB, or in bits (Gb).
 
     Examples
     --------
@@ -112,9 +112,11 @@ def parse_bytes(text: str) -> int:
     67108864
     """
     digits = text.strip().rstrip("BKMGIbkmgi ")
-    unit = text.strip()[len(digits) :].strip().upper()
+    unit = text.strip()[len(digits) :].strip()
+    if unit[:1].isupper() and unit.endswith("b"):
+        raise ValueError(f"{text[:40]!r} is in bits; give bytes, B, 8 bits each")
     try:
-        size = float(digits) * BYTE_UNITS[unit]
+        size = float(digits) * BYTE_UNITS[unit.upper()]
     except (KeyError, ValueError):
         raise ValueError(f"{text[:40]!r} must be a size such as 4096, 64MiB or 1GB") from None
     if not 1 <= size <= MAX_BYTES:

@@ -1,0 +1,125 @@
+"""Layer: documents. Every command of the how-to pages runs, and prints what the pages show."""
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ficco_sim.cli import main
+from hw_validate.__main__ import main as hw_main
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("howto_*.md"))
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+ROUNDING = 0.011  # of numbers with two decimals
+FOREIGN = ("nvidia-smi", "rocm-smi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A file to save, or a command with what it must print."""
+
+    saves: str = ""
+    text: str = ""
+    command: str = ""
+    shown: tuple[str, ...] = ()
+
+
+def steps_of(page: str) -> list[Step]:
+    """Files and commands of a page, in order."""
+    found = []
+    for before, kind, body in re.findall(r"([^\n]*)\n\n```(\w+)\n(.*?)```", page, re.DOTALL):
+        saved = re.search(r"[Ss]ave as `([^`]+)`:$", before)
+        if saved:
+            found.append(Step(saves=saved[1], text=body))
+        elif kind == "console":
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, *shown = part.splitlines()
+                found.append(Step(command=command, shown=tuple(shown)))
+        else:
+            assert kind == "sh", f"a block of {kind} that is neither saved nor run"
+            found += [Step(command=line) for line in body.splitlines()]
+    return found
+
+
+def same(shown: str, printed: str, tolerance: float) -> bool:
+    """Whether two words are equal but for numbers that differ a little."""
+    if shown == printed:
+        return True
+    if NUMBER.sub("#", shown) != NUMBER.sub("#", printed):
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    return all(
+        abs(float(a) - float(b)) <= tolerance * max(float(a), float(b)) + ROUNDING * ("." in a)
+        for a, b in pairs
+    )
+
+
+def find(line: str, printed: list[str], start: int, tolerance: float) -> int:
+    """The place after a line's words among the printed ones, however wrapped; -1 if none."""
+    words = line.removesuffix("...").split()
+    for i in range(start, len(printed) - len(words) + 1):
+        if all(same(w, p, tolerance) for w, p in zip(words, printed[i : i + len(words)], strict=True)):
+            return i + len(words)
+    return -1
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What the pages tell one to have: an empty folder with the samples."""
+    shutil.copytree(DOCS / "samples", tmp_path / "samples")
+    (tmp_path / "runs").symlink_to(ROOT / "hw_validate" / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_command_prints_what_the_page_shows(path, folder, capsys):
+    page = path.read_text()
+    tolerance = int(re.search(r"numbers within (\d+) %", " ".join(page.split()))[1]) / 100
+    steps = steps_of(page)
+    assert len(steps) >= 8
+    for step in steps:
+        if step.saves:
+            (folder / step.saves).write_text(step.text)
+            continue
+        program, *arguments = shlex.split(step.command)
+        if program in FOREIGN:
+            continue
+        if arguments[:2] == ["-m", "hw_validate"]:
+            if arguments[2] == "doctor":
+                continue  # looks for a gpu
+            code = hw_main([*arguments[2:], "--dry-run", "--device", "cpu"])
+        else:
+            assert program == "ficco", step.command
+            code = main(arguments)
+        captured = capsys.readouterr()
+        fails = any(line.startswith("ficco: error:") for line in step.shown)
+        assert code == (2 if fails else 0), f"{step.command}\n{captured.err}"
+        printed = (captured.err if fails else captured.out + captured.err).split()
+        place = 0
+        for line in step.shown:
+            found = find(line, printed, place, tolerance)
+            assert found >= 0, (
+                f"{step.command}\ndid not print: {line}\nbut: {captured.out[:3000]}{captured.err}"
+            )
+            place = found
+
+
+def test_samples_that_are_made_up_say_so():
+    for path in (DOCS / "samples").glob("*synthetic*"):
+        first = path.read_text().splitlines()[0]
+        assert first.startswith("# synthetic: ")
+        assert first.endswith("; not a measurement")
+
+
+@pytest.mark.parametrize("line", ["serial 2.71 ms", "serial 2.60 ms x", "parallel 2.60 ms"])
+def test_a_line_that_was_not_printed_is_not_found(line):
+    printed = ["a", "serial", "2.61", "ms"]
+    assert find("serial 2.60 ms", printed, 0, 0.02) == 4
+    assert find("serial 2.60 ...", printed, 0, 0.02) == 3
+    assert find(line, printed, 0, 0.02) == -1
