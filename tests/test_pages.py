@@ -1,24 +1,36 @@
 """Layer: pages. One file that needs no network, says what was found, and shows names as text."""
 
-import json
 import re
 import shutil
-import subprocess
-from html.parser import HTMLParser
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from page_support import (
+    BROWSER,
+    TABLES_AND_MARKS,
+    Tags,
+    check_page,
+    check_sorted,
+    data_of,
+    look,
+    unpacked,
+)
 
 from ficco_sim import pages
 from ficco_sim.cli import main
 from ficco_sim.comparison import compare
 from ficco_sim.errors import FileError
 from ficco_sim.io import data_folder, dump_json
-from ficco_sim.machine import load_machine
-from ficco_sim.pages.links import link_shares
+from ficco_sim.machine import build_machine, load_machine
+from ficco_sim.pages.links import link_figure, link_shares
+from ficco_sim.pages.timeline import timeline_data
+from ficco_sim.schedules import make_plan
+from ficco_sim.sim import simulate
+from ficco_sim.topology import make_machine_file
 from ficco_sim.workload import Workload, get_workload
 
 SCRIPT = "<script>alert(1)</script>"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FIGURES = ("speedup", "breakdown", "links", "sensitivity")
 
 
@@ -46,48 +58,28 @@ def page8():
     return found, pages.compare_page(found)
 
 
-def data_of(page):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+@pytest.fixture(scope="module")
+def page64(page8):
+    """The same words over the timelines of 64 gpus, where the best plan has 16,448 tasks."""
+    found, _ = page8
+    machine = build_machine(
+        make_machine_file(
+            "full_mesh", gpu="mi300x", num_gpus=64, bandwidth_bytes_per_s=64e9, latency_s=0.5e-6
+        ),
+        "mesh",
+    )
+    best = found.comparison.best
+    runs = []
+    for name in (best, "serial"):
+        plan = make_plan(name, found.workload, 64, {"num_chunks": 4} if name == best else {})
+        runs.append((plan, simulate(plan, machine)))
+    subject = replace(found, machine=machine, runs=tuple(runs))
+    return subject, pages.compare_page(subject)
 
 
-class Tags(HTMLParser):
-    """Tags that are never closed or closed twice, and ids that occur twice."""
-
-    VOID = ("meta", "link", "input", "br")
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.wrong, self.ids = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.ids += [value for name, value in attrs if name == "id"]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, _, attrs):
-        self.ids += [value for name, value in attrs if name == "id"]
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
-
-
-def test_page_needs_nothing_else(page8):
-    _, page = page8
-    assert "http:" not in page
-    assert "https:" not in page
-    assert "default-src 'none'" in page
-    assert not re.search(r'(src|href)="(?!#|data:)', page)
-    assert "@import" not in page
-    assert len(page.encode()) < 5 * 2**20
-
-
-def test_page_is_well_formed(page8):
-    tags = Tags()
-    tags.feed(page8[1])
-    assert not tags.wrong
-    assert not tags.open
-    assert len(tags.ids) == len(set(tags.ids))
+def test_page_stands_alone(page8, page64):
+    check_page(page8[1])
+    check_page(page64[1])
 
 
 def test_page_says_what_was_found(page8):
@@ -101,31 +93,79 @@ def test_page_says_what_was_found(page8):
         assert result.schedule in page
 
 
-def test_timeline_holds_every_task_and_wait(page8):
-    found, page = page8
+@pytest.mark.parametrize("which", ["page8", "page64"])
+def test_timeline_holds_every_task_and_wait(which, request):
+    found, page = request.getfixturevalue(which)
     timelines = data_of(page)["timelines"]
-    names = [plan.schedule for plan, _ in found.runs]
-    assert names[1:] == ["serial", "shard-p2p"]
     for (plan, trace), timeline in zip(found.runs, timelines, strict=True):
-        assert [task[7] for task in timeline["tasks"]] == [task.id for task in plan.tasks]
-        assert timeline["makespan"] == pytest.approx(trace.makespan_s * 1e6, abs=1e-3)
-        deps = {task.id: list(task.deps) for task in plan.tasks}
-        for task in timeline["tasks"]:
-            assert [timeline["tasks"][place][7] for place in task[8]] == deps[task[7]]
-        assert timeline["waits"]
-        for wait in timeline["waits"]:
-            # a wait for a transfer ends when that transfer does
-            assert timeline["tasks"][wait[5]][3] == wait[3]
+        assert timeline["makespan"] == pytest.approx(trace.makespan_s * 1e6)
+        assert len(timeline["packs"]) == 1  # a mesh looks the same from each gpu
+        tasks = {task.id: task for task in plan.tasks}
+        spans = {span.task_id: span for span in trace.spans}
+        packed = [unpacked(timeline, gpu) for gpu in range(plan.num_gpus)]
+        assert sum(len(own) for own, _ in packed) == len(plan.tasks)
+        for gpu in (0, plan.num_gpus - 3):
+            own, waits = packed[gpu]
+            for row in own:
+                span = spans[row["id"]]
+                assert [span.queue.gpu, span.queue.engine, span.queue.index] == [gpu, *row["lane"]]
+                assert row["start"] == round(span.start_s * 1e9)
+                assert row["end"] == round(span.end_s * 1e9)
+                there = [packed[dep][0][place]["id"] for dep, place in row["deps"]]
+                assert there == list(tasks[row["id"]].deps)
+            assert waits
+            for wait in waits:
+                # a wait for a transfer ends when that transfer does
+                other, place = wait["last"]
+                assert packed[other][0][place]["end"] == wait["end"]
+                task = tasks[own[wait["delayed"]]["id"]]
+                assert packed[other][0][place]["id"] in task.deps
 
 
-def test_timelines_of_many_tasks_show_the_first_gpus(monkeypatch, page8):
-    from ficco_sim.pages import timeline
+def test_gpus_that_do_not_fit_are_named(subject):
+    plan, trace = subject.runs[0]
+    spans = [
+        replace(s, end_s=s.end_s * 1.1) if s.queue.gpu == 1 else s for s in trace.spans
+    ]  # the second gpu ends last and runs differently
+    data = timeline_data(plan, replace(trace, spans=tuple(spans)), "t", max_bytes=1)
+    assert data["gpus"] == [-1, 0]
+    assert data["last"] == 1
+    whole = timeline_data(plan, replace(trace, spans=tuple(spans)), "t")
+    assert sorted(whole["gpus"]) == [0, 1]
 
-    plan, trace = page8[0].runs[0]
-    monkeypatch.setattr(timeline, "MAX_TASKS", len(plan.tasks) // 2)
-    data = timeline.timeline_data(plan, trace, "t")
-    assert data["hidden_gpus"] == 4
-    assert {lane[0] for lane in data["lanes"]} == {0, 1, 2, 3}
+
+def test_overview_is_the_share_of_time_in_gemms(page8):
+    found, page = page8
+    for (_, trace), timeline in zip(found.runs, data_of(page)["timelines"], strict=True):
+        busy = timeline["busy"][timeline["gpus"][0]]
+        gemms = [s for s in trace.spans if s.queue.gpu == 0 and s.queue.engine == "compute"]
+        share = sum(s.duration_s for s in gemms) / trace.makespan_s
+        mean = sum(map(int, busy)) / len(busy)
+        assert mean / 10 <= share + 1e-6
+        assert share <= mean / 10 + 0.1 + 1e-6  # digits are tenths, rounded down
+
+
+def test_links_round_a_torus_are_arcs(page64):
+    from matplotlib.collections import LineCollection
+
+    machine = load_machine("torus_4x4")
+    plan = make_plan("serial", small(), 16, {})
+    from ficco_sim.routing import relay
+
+    trace = simulate(relay(plan, machine), machine)
+    axes = link_figure(machine, trace).axes[1]
+    (lines,) = [c for c in axes.collections if isinstance(c, LineCollection)]
+    drawn = dict(zip(link_shares(machine, trace), lines.get_segments(), strict=True))
+    nodes = {text.get_text(): np.array(text.get_position()) for text in axes.texts}
+    for (src, dst), points in drawn.items():
+        hit = [
+            name
+            for name, at in nodes.items()
+            if int(name) not in (src, dst) and min(np.hypot(*(points - at).T)) < 0.06
+        ]
+        assert not hit, f"link {src} to {dst} is drawn over gpu {hit}"
+        # between neighbours it is straight
+        assert (len(points) == 2) == (abs(src - dst) in (1, 4))
 
 
 def test_link_shares_are_shares(page8):
@@ -247,93 +287,66 @@ def test_wrong_json_is_refused(change, subject, tmp_path):
         pages.read_result(path, command="c")
 
 
-PROBE_HEAD = """<script>
-window.problems = [];
-window.addEventListener("error", (event) => window.problems.push(String(event.message)));
-window.addEventListener("securitypolicyviolation",
-  (event) => window.problems.push(event.violatedDirective));
-</script>"""
-# acts as a person would, and leaves what was seen in the page
-PROBE_END = """<script>
-{
-  const column = (name) => [...document.querySelectorAll("#table-results tbody tr")]
-    .map((row) => row.cells[name].dataset.key);
-  const header = document.querySelectorAll("#table-results thead button")[3];
-  header.click();
-  const rising = column(3).map(Number);
-  const said = header.parentElement.getAttribute("aria-sort");
-  header.click();
-  const falling = column(3).map(Number);
-  const names = document.querySelectorAll("#table-results thead button")[0];
-  names.click();
-  const words = column(0);
+TIMELINE = """
   const canvas = document.getElementById("timeline"), detail = document.getElementById("detail");
+  const select = (id, value) => {
+    const box = document.getElementById(id);
+    box.value = value;
+    box.dispatchEvent(new Event("change"));
+  };
+  const shown = async (text) => until(() => canvas.dataset.shown === text);
+  const options = (id) => [...document.getElementById(id).options].map((item) => item.value);
+  await until(() => canvas.dataset.shown);
+  const found = { first: canvas.dataset.shown, gpus: options("gpu"), before: detail.textContent,
+    course: document.getElementById("course").textContent,
+    overview: document.getElementById("overview").hidden };
   const box = canvas.getBoundingClientRect();
-  const point = (type, x, y, more) => canvas.dispatchEvent(new PointerEvent(
-    type, { clientX: box.left + x, clientY: box.top + y, bubbles: true, ...more }));
-  const before = detail.textContent;
-  point("pointermove", 60, 36);
-  const hovered = detail.textContent;
+  point(canvas, box.left + 60, box.top + 36);
+  found.hovered = detail.textContent;
   canvas.focus();
   const key = (name) => canvas.dispatchEvent(
     new KeyboardEvent("keydown", { key: name, cancelable: true }));
-  const seen = [];
-  for (let i = 0; i < 12; i += 1) { key("ArrowRight"); seen.push(detail.textContent); }
+  found.seen = [];
+  for (let i = 0; i < 12; i += 1) { key("ArrowRight"); found.seen.push(detail.textContent); }
   key("ArrowDown");
-  const below = detail.textContent;
+  found.below = detail.textContent;
   const picture = canvas.toDataURL();
   canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -100, cancelable: true }));
-  const zoomed = canvas.toDataURL() !== picture;
+  found.zoomed = canvas.toDataURL() !== picture;
   document.getElementById("whole").click();
-  const select = document.getElementById("which");
-  select.value = "1";
-  select.dispatchEvent(new Event("change"));
+  select("gpu", "3");
+  await shown("0:3");
   key("ArrowRight");
-  const found = {
-    problems: window.problems, rising, falling, said, words, before, hovered, seen, below, zoomed,
-    serial: detail.textContent, width: window.innerWidth, wide: document.documentElement.scrollWidth,
-  };
-  window.parent.postMessage(JSON.stringify(found), "*");
-}
-</script>"""
-# windows of Chromium are at least 500 px wide, frames are as wide as asked for
-FRAME = """<!DOCTYPE html><pre id="probe"></pre><script>
-window.addEventListener("message", (event) => {
-  document.getElementById("probe").textContent = event.data;
-});
-</script><iframe src="page.html" style="border: 0; width: %dpx; height: 800px"></iframe>"""
+  found.third = detail.textContent;
+  select("beside", "5");
+  await shown("0:3,5");
+  select("which", "1");
+  await shown("1:3,5");
+  key("ArrowRight");
+  found.serial = detail.textContent;
+"""
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("width", [1280, 390])
-def test_page_in_a_browser(page8, tmp_path, width):
-    page = page8[1].replace("<title>", PROBE_HEAD + "<title>").replace("</body>", PROBE_END + "</body>")
-    (tmp_path / "page.html").write_text(page)
-    outer = tmp_path / "outer.html"
-    outer.write_text(FRAME % width)
-    done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}",
-         "--window-size=1400,900", "--enable-logging=stderr", "--virtual-time-budget=3000",
-         "--dump-dom", outer.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    text = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)[1]
-    found = json.loads(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-    assert found["problems"] == []
-    assert found["rising"] == sorted(found["rising"])
-    assert found["falling"] == sorted(found["rising"], reverse=True)
-    assert found["said"] == "ascending"
-    assert found["words"] == sorted(found["words"])
-    assert found["hovered"] != found["before"]
-    assert re.match(
-        r"GEMM gemm\.\S+ on gpu 0, compute queue 0\n.* to .*\n.*FLOP.*\nwaits for", found["hovered"]
-    )
-    assert any(
-        re.match(r"Wait on gpu 0.*\n\S+ waits for the transfer ", text) for text in found["seen"]
-    )
-    assert re.match(r"transfer \S+ on gpu 0, dma queue.*\n.*\n.*GB/s; gpu \d to gpu 0", found["below"])
-    assert found["zoomed"]
-    assert "gpu" in found["serial"]
-    assert found["width"] == width
-    assert found["wide"] <= found["width"]
+def test_pages_in_a_browser(page8, page64, tmp_path):
+    act = TIMELINE + TABLES_AND_MARKS.replace("return {", "return { ...found,")
+    seen = look(tmp_path, {"8": page8[1], "64": page64[1]}, act)
+    for (name, _), found in seen.items():
+        for table in found["tables"]:
+            check_sorted(table["columns"])
+        assert found["first"] == ("0:0,1,2,3,4,5,6,7" if name == "8" else "0:0")
+        assert [gpu for gpu in found["gpus"] if gpu != "all"] == [str(i) for i in range(int(name))]
+        assert ("all" in found["gpus"]) == (name == "8")
+        assert f"All {name} gpus run the same" in found["course"]
+        assert found["hovered"] != found["before"]
+        assert re.match(
+            r"GEMM gemm\.\S+ on gpu 0, compute queue 0\n.* to .*\n.*FLOP.*\nwaits for", found["hovered"]
+        )
+        assert any(
+            re.match(r"Wait on gpu 0.*\n\S+ waits for the transfer ", text) for text in found["seen"]
+        )
+        below = r"transfer \S+ on gpu 0, dma queue.*\n.*\n.*GB/s; gpu \d+ to gpu 0"
+        assert re.match(below, found["below"])
+        assert found["zoomed"]
+        assert re.match(r"GEMM gemm\.g3\.\S+ on gpu 3,", found["third"])
+        assert "on gpu 3," in found["serial"]

@@ -8,7 +8,7 @@ from ficco_sim.pages.figures import comparison_figures
 from ficco_sim.pages.render import inlined, render
 from ficco_sim.pages.subject import Subject
 from ficco_sim.pages.tables import results_cells, sources_table, what_if_cells
-from ficco_sim.pages.timeline import timeline_data
+from ficco_sim.pages.timeline import MAX_PACKED_BYTES, timeline_data
 from ficco_sim.pages.words import CAUSES, GLOSSARY, REMEDIES, describe_result, sentence
 from ficco_sim.units import format_seconds
 
@@ -23,12 +23,16 @@ def compare_page(subject: Subject) -> str:
     All names and remarks are escaped, wherever they are from; the same subject gives the same text.
     """
     comparison = subject.comparison
-    data: dict[str, Any] = {
-        "timelines": [
-            timeline_data(plan, trace, _run_title(subject, plan.schedule))
-            for plan, trace in subject.runs
-        ]
-    }
+    timelines: list[dict[str, Any]] = []
+    left = MAX_PACKED_BYTES
+    for i, (plan, trace) in enumerate(subject.runs):
+        # what one run leaves the others may take
+        share = left // (len(subject.runs) - i)
+        timelines.append(
+            timeline_data(plan, trace, _run_title(subject, plan.schedule), max_bytes=share)
+        )
+        left -= sum(map(len, timelines[-1]["packs"]))
+    data = {"timelines": timelines}
     return render(
         "compare.html",
         title=f"{comparison.workload} on {comparison.machine}",

@@ -6,7 +6,7 @@ import numpy as np
 
 from ficco_sim.machine import Machine
 from ficco_sim.pages.style import SETTINGS, WIDTH_INCHES
-from ficco_sim.topology.picture import node_places
+from ficco_sim.topology.picture import link_line, node_places
 from ficco_sim.trace import Trace
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _draw_map(
         for (src, dst), share in shares.items():
             ink = "white" if share > DARK else "black"
             axes.text(dst, src, f"{share * 100:.0f}", ha="center", va="center", color=ink, fontsize=7)
-    step = -(-num_nodes // 16)
+    step = -(-num_nodes // 12)
     ticks = range(0, num_nodes, step)
     names = [_short(machine, node) for node in ticks]
     turned = max(map(len, names)) > 3
@@ -93,13 +93,15 @@ def _draw_graph(
     """Each direction of a pair is drawn beside the other, from its source to its destination."""
     from matplotlib.collections import LineCollection
 
-    at = np.array(node_places(machine))
+    places = node_places(machine)
+    at = np.array(places)
     lines = []
     for src, dst in shares:
         along = at[dst] - at[src]
         length = float(np.hypot(*along)) or 1.0
         aside = np.array([along[1], -along[0]]) / length * 0.018
-        lines.append([at[src] + aside, at[dst] + aside])
+        # links round a torus would lie on those between neighbours: each direction has an arc
+        lines.append(np.array(link_line(places[src], places[dst], places)) + aside)
     width = 1.8 if len(lines) <= 120 else 0.6
     axes.add_collection(
         LineCollection(lines, colors=colours(list(shares.values())), linewidths=width, zorder=1)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["draw", "node_places"]
+__all__ = ["draw", "link_line", "node_places"]
 
 # Okabe and Ito's colours, from the widest links to the narrowest
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -123,7 +123,7 @@ def _draw_links(axes: "Axes", machine: Machine, places: list[tuple[float, float]
         width = max(WIDEST_LINE * rate / max(by_rate), NARROWEST_LINE)
         if len(links) > 200:
             width = NARROWEST_LINE / 2
-        lines = [_line(places[link.src], places[link.dst], places) for link in links]
+        lines = [link_line(places[link.src], places[link.dst], places) for link in links]
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, zorder=1))
         for link in links:
             if (link.dst, link.src) not in rates:
@@ -132,7 +132,7 @@ def _draw_links(axes: "Axes", machine: Machine, places: list[tuple[float, float]
     return handles
 
 
-def _line(
+def link_line(
     a: tuple[float, float], b: tuple[float, float], places: list[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """A straight line, or an arc where other nodes lie on it, as the links round a torus do."""
