@@ -1,4 +1,5 @@
-"""Layer: documents. Every command of the how-to pages runs, and prints what the pages show."""
+"""Layer: documents. Every command of the how-to pages runs, and prints what the pages show; links lead
+somewhere, and the page about the model quotes errors that the pages it cites have."""
 
 import re
 import shlex
@@ -123,3 +124,44 @@ def test_a_line_that_was_not_printed_is_not_found(line):
     assert find("serial 2.60 ms", printed, 0, 0.02) == 4
     assert find("serial 2.60 ...", printed, 0, 0.02) == 3
     assert find(line, printed, 0, 0.02) == -1
+
+
+def slugs_of(page: str) -> set[str]:
+    """Anchors of a page's headings, as hosts of repositories make them."""
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(DOCS.glob("*.md")), ROOT / "CHANGELOG.md"], ids=lambda p: p.stem
+)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            found = path.parent / name if name else path
+            assert found.exists(), target
+            assert not anchor or anchor in slugs_of(found.read_text()), target
+
+
+def test_the_index_names_every_page():
+    index = (DOCS / "README.md").read_text()
+    for path in DOCS.glob("*.md"):
+        assert path.name == "README.md" or f"({path.name})" in index, path.name
+
+
+def test_errors_that_the_model_page_quotes_stand_in_the_pages_that_it_cites():
+    rows = [line for line in (DOCS / "model.md").read_text().splitlines() if line.startswith("| ")]
+    quoted = 0
+    for row in rows:
+        error = row.split(" | ")[-1]
+        for words, name in re.findall(r"([^()]*)\(\[\w+\]\(([^)]+)\)\)", error):
+            cited = " ".join((DOCS / name).read_text().split()).replace("%", " %").replace("  %", " %")
+            for number in re.findall(r"\d+(?:\.\d+)? %|\d+ of \d+|\d+(?:\.\d+)?x", words):
+                assert number in cited, f"{number} is not in {name}: {row[:60]}"
+                quoted += 1
+    assert quoted >= 15
+
+
+def test_the_changelog_is_short():
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 80
