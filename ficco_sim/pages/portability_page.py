@@ -92,7 +92,7 @@ def _mean(cells: list[Cell]) -> float:
 
 def _sections(found: Portability) -> list[Section]:
     sections = [_matrix(found), _tuned(found), _cells(found)]
-    if found.missing:
+    if any(gap.splits for gap in found.missing):
         sections.append(_missing(found))
     return sections
 

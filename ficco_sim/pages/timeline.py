@@ -174,7 +174,7 @@ def _wait(run: _Run, wait: Wait, lane: int) -> list[Any]:
 
 
 def _relative(name: str, gpu: int, num_gpus: int) -> str:
-    """A name with gpus counted from this one: on gpu 5 of 8 ``xfer.g5.s6.c0`` is ``xfer.g+0.s+1.c0``."""
+    """A name with gpus counted from this one: on gpu 5 ``xfer.g5.s6.c0`` is ``xfer.g+0.s+1.c0``."""
 
     def count(found: re.Match[str]) -> str:
         number = int(found[2])
