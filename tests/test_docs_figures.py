@@ -74,8 +74,9 @@ def test_the_script_draws_what_is_committed(figures, tmp_path):
     for name in REDRAWN:
         made = (tmp_path / f"{name}.svg").read_text()
         committed = (DOCS / "figures" / f"{name}.svg").read_text()
-        assert words_of(made) == words_of(committed), name
-        assert made.count("<path") == committed.count("<path"), name
+        hint = f"{name}: run python docs/figures.py docs/figures, and look at it"
+        assert words_of(made) == words_of(committed), hint
+        assert made.count("<path") == committed.count("<path"), hint
 
 
 def test_an_unknown_figure_is_named(figures):

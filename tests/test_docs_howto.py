@@ -111,6 +111,55 @@ def test_every_command_prints_what_the_page_shows(path, folder, capsys):
             place = found
 
 
+def messages_of(page: str) -> list[str]:
+    """What the tables of what goes wrong say that one sees."""
+    return re.findall(r"^\| `([^`]+)` \|", page.partition("## What goes wrong")[2], re.MULTILINE)
+
+
+# what to change in which file, and the command that then says so, in the order of the tables
+FAULTS = {
+    "howto_topology": [
+        ("four.yaml", "num_gpus: 4", "num_gpus: 5", "compare --machine bad --gemm 64,64,64"),
+        ("four.yaml", "dst: 0,", "dst: 4,", "topology show bad"),
+        ("four.yaml", "latency_s", "latency", "topology show bad"),
+        ("", "", "", f"topology import {ROOT}/tests/cases/B06_topo_m_failed.txt"),
+    ],
+    "howto_calibrate": [
+        ("samples/gemms_synthetic.csv", "time_us", "time", "calibrate bad --out x.yaml"),
+        ("samples/gemms_synthetic.csv", "init,", "remark,", "calibrate bad --out x.yaml"),
+        ("", "", "", "calibrate samples/gemms_synthetic.csv --out y.yaml"),
+        ("", "", "", "compare --machine h200_8 --workload llama3-70b-tp8-gate-up-8k"),
+    ],
+    "howto_thresholds": [
+        ("mine.yaml", "num_chunks: 8", "num_chunk: 8", "heuristic pick --gemm 64,64,64 --rule bad"),
+        ("mine.yaml", "batched-1d,", "batch,", "heuristic pick --gemm 64,64,64 --rule bad"),
+        ("mine.yaml", "gathered", "gatherd", "heuristic pick --gemm 64,64,64 --rule bad"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_messages_are_as_the_tables_say(path, folder, capsys):
+    page = path.read_text()
+    for step in steps_of(page):
+        if step.saves:
+            (folder / step.saves).write_text(step.text)
+    messages = messages_of(page)
+    for message, (name, old, new, command) in zip(messages, FAULTS[path.stem], strict=True):
+        arguments = command.split()
+        if name:
+            text = (folder / name).read_text()
+            assert old in text
+            bad = f"bad{Path(name).suffix}"
+            (folder / bad).write_text(text.replace(old, new))
+            arguments = [bad if word == "bad" else word for word in arguments]
+        main(arguments)
+        captured = capsys.readouterr()
+        printed = [word.rstrip(";:,.") for word in (captured.err + captured.out).split()]
+        wanted = " ".join(word.rstrip(";:,.") for word in message.split())
+        assert find(wanted, printed, 0, 0.02) >= 0, f"{message}\n{captured.err}{captured.out[-2000:]}"
+
+
 def test_samples_that_are_made_up_say_so():
     for path in (DOCS / "samples").glob("*synthetic*"):
         first = path.read_text().splitlines()[0]
