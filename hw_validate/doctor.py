@@ -10,6 +10,7 @@ import torch
 from ficco_sim.errors import FiccoError
 from ficco_sim.units import format_seconds
 from hw_validate.checks import SERIALISING
+from hw_validate.dry_run import examine_s, start_s
 from hw_validate.environment import collect_environment, read_sensors
 from hw_validate.evidence import Examiner
 from hw_validate.gpu import GpuBackend
@@ -17,7 +18,7 @@ from hw_validate.peaks import peaks_of
 from hw_validate.placement import HOST
 from hw_validate.program import Lane, Step
 
-__all__ = ["CHECKS", "Check", "examine_machine"]
+__all__ = ["CHECKS", "Check", "examine_machine", "guessed_s"]
 
 Severity: TypeAlias = Literal["good", "warn", "bad"]
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -81,6 +82,15 @@ def examine_machine(
             text = str(error).partition("\n")[0]
             checks.append(Check(name=name, severity="bad", text=text, values={}))
     return environment, checks
+
+
+def guessed_s(num_devices: int) -> float:
+    """A guess of how long it takes: every device gets hot, and reads from every place."""
+    return (
+        start_s(num_devices)
+        + num_devices * (SUSTAINED_S + 2.0)
+        + examine_s(num_devices * (num_devices + 1))
+    )
 
 
 def _settings(environment: dict[str, str]) -> list[Check]:

@@ -5,6 +5,7 @@ against; each is verified in the very form in which it is timed.
 """
 
 import contextlib
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,16 +15,19 @@ from typing import Literal
 import torch
 
 from ficco_sim.errors import FiccoError, ScenarioError
-from ficco_sim.plan import Gemm, Plan, Transfer, buffer_bytes
+from ficco_sim.plan import Buffer, Gemm, Plan, Transfer, buffer_bytes
 from ficco_sim.records import Scalar, measurement_key
+from ficco_sim.reference import OWN
 from ficco_sim.schedules import FICCO, knobs_of, make_plan
 from ficco_sim.workload import Workload
 from hw_validate.campaign import Group
 from hw_validate.collectives import (
     COLLECTIVES,
+    Alternative,
     collective_labels,
     has_collective,
     prepare_collective,
+    staging,
 )
 from hw_validate.environment import nccl_version
 from hw_validate.evidence import Evidence, Examiner
@@ -31,19 +35,32 @@ from hw_validate.executor import Bound, bind, warm_up
 from hw_validate.maps import Map
 from hw_validate.measure import Subject
 from hw_validate.memory import Arena, Inputs, random_inputs
-from hw_validate.placement import Placement
+from hw_validate.placement import HOST, Placement
 from hw_validate.program import Backend, Prepared
 from hw_validate.straight import STRAIGHT, STRAIGHT_KINDS, StraightKind, prepare_straight
 from hw_validate.verify import Products, verify
 
-__all__ = ["COMPARED", "Choice", "PlanSettings", "choices", "plan_groups"]
+__all__ = [
+    "COMPARED",
+    "Choice",
+    "PlanRun",
+    "PlanSettings",
+    "choices",
+    "num_examined",
+    "plan_group",
+    "plan_groups",
+    "plan_runs",
+]
 
 COMPARED = ("serial", "shard-p2p", "shard-ring", *FICCO)
-GUESSED_FLOPS_PER_S = 400e12
-GUESSED_BYTES_PER_S = 50e9
-GUESSED_PREPARE_S = 0.1  # of one plan: capture, verification
-GUESSED_GROUP_S = 1.5  # inputs, pinned memory, the product in higher precision
-GUESSED_RUN_S = 1e-3  # around one run: caches evicted, events read
+FLOPS_PER_S = 500e12  # of all GEMMs of the committed runs on H200, small ones included
+HOST_BYTES_PER_S, PEER_BYTES_PER_S = 50e9, 300e9
+# fitted to wall times of committed runs, where one gpu computes; see tests/test_hw_committed.py
+GROUP_S = 1.1  # inputs, pinned memory, the product in higher precision
+TASK_S = 0.32e-3  # bound, captured twice, submitted twice to warm up and to verify, its spans read
+RUN_S = 1.4e-3  # around one run: caches evicted, gate, events read
+RUN_PER_DEVICE_S = 0.3e-3  # a guess: that of a further device
+CHECKED_BYTES_PER_S = 100e9  # a guess: results of other devices compared on the first one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,22 +187,11 @@ def plan_groups(
     ScenarioError, PlanError
         If a schedule does not fit a workload, or no workload and map has collectives that are wanted.
     """
-    groups = []
     shared = _Shared()
-    for workload, where in itertools.product(workloads, maps):
-        suitable = [c for c in choices(settings) if fits(c.schedule, workload)]
-        runs = [_PlanRun(workload, where, choice, settings) for choice in suitable]
-        runs = [r for r in runs if r.applies]
-        if not runs:
-            raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
-        groups.append(
-            Group(
-                name=f"{workload.name} on {where.name}",
-                keys=tuple(measurement_key(r.choice.kind, r.params) for r in runs),
-                estimate_s=_estimate_s(runs, settings),
-                open=_Opener(runs, where, settings, peak_flops_per_s, shared),
-            )
-        )
+    groups = [
+        plan_group(workload, where, settings, peak_flops_per_s=peak_flops_per_s, shared=shared)
+        for workload, where in itertools.product(workloads, maps)
+    ]
     if settings.collectives and not any(has_collective(w) for w in workloads):
         raise ScenarioError("--collectives: none of the workloads gathers; torch has no other for it")
     if settings.collectives and all(w.placement("serial", settings.num_gpus).is_emulated for w in maps):
@@ -193,16 +199,66 @@ def plan_groups(
     return groups
 
 
-class _PlanRun:
+def plan_group(
+    workload: Workload,
+    where: Map,
+    settings: PlanSettings,
+    *,
+    peak_flops_per_s: Callable[[str], float | None] = lambda _: None,
+    shared: "_Shared | None" = None,
+) -> Group:
+    """The group of a workload on a map; see `plan_groups`."""
+    runs = plan_runs(workload, where, settings)
+    return Group(
+        name=f"{workload.name} on {where.name}",
+        keys=tuple(measurement_key(r.choice.kind, r.params) for r in runs),
+        estimate_s=_estimate_s(runs, settings),
+        open=_Opener(runs, where, settings, peak_flops_per_s, shared or _Shared()),
+    )
+
+
+def plan_runs(workload: Workload, where: Map, settings: PlanSettings) -> "list[PlanRun]":
+    """All plans of a workload on a map, and the versions without a plan that apply.
+
+    Raises
+    ------
+    ScenarioError, PlanError
+        If there are none, or a schedule does not fit the workload.
+    """
+    suitable = [c for c in choices(settings) if fits(c.schedule, workload)]
+    runs = [PlanRun(workload, where, choice, settings) for choice in suitable]
+    runs = [r for r in runs if r.applies]
+    if not runs:
+        raise ScenarioError("no plan to run: the lists of schedules and knobs leave none")
+    return runs
+
+
+def num_examined(maps: Sequence[Map], settings: PlanSettings) -> int:
+    """Pairs of a device and a place that it reads, by each engine, that are looked at before."""
+    found = {
+        (engine, placement.places[gpu], place)
+        for engine in settings.engines
+        for where in maps
+        for name in settings.schedules
+        for placement in (where.placement(name, settings.num_gpus),)
+        for gpu in placement.computing
+        for peer, place in enumerate(placement.places)
+        if peer != gpu
+    }
+    return len(found)
+
+
+class PlanRun:
     """One plan of a group, and what identifies it."""
 
     def __init__(self, workload: Workload, where: Map, choice: Choice, settings: PlanSettings) -> None:
         self.choice = choice
         if choice.kind == "collective":  # on the buffers of a plan, and checked like it
-            self.plan: Plan = make_plan("serial", workload, settings.num_gpus, {})
+            self.plan = _plan("serial", workload, settings.num_gpus, ())
             knobs: Mapping[str, Scalar] = choice.knobs
         else:
-            self.plan = make_plan(choice.schedule, workload, settings.num_gpus, choice.knobs)
+            given = tuple(choice.knobs.items())
+            self.plan = _plan(choice.schedule, workload, settings.num_gpus, given)
             knobs = self.plan.knobs
         self.placement = where.placement(choice.schedule, settings.num_gpus)
         self.params: dict[str, Scalar] = {
@@ -246,14 +302,64 @@ class _PlanRun:
         return max(totals.values())
 
     @property
-    def moved_bytes(self) -> int:
-        """Bytes that the gpus that compute receive, at most."""
-        sizes = buffer_bytes(self.plan)
-        return sum(
-            task.dst.num_elements * sizes[task.dst.gpu, task.dst.buffer]
-            for task in self.plan.tasks
-            if isinstance(task, Transfer) and task.queue.gpu in self.placement.computing
-        )
+    def name(self) -> str:
+        """What it is, with its knobs, for messages."""
+        return f"{self.choice.schedule} {' '.join(f'{k}={v}' for k, v in self.choice.knobs.items())}"
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the gpus that compute."""
+        return sum(1 for task in self.plan.tasks if task.queue.gpu in self.placement.computing)
+
+    @property
+    def guessed_s(self) -> float:
+        """A guess of its makespan: all work of the busiest device, one after the other."""
+        places, sizes = self.placement.places, buffer_bytes(self.plan)
+        busy_s = dict.fromkeys(self.placement.devices, 0.0)
+        for task in self.plan.tasks:
+            if task.queue.gpu not in self.placement.computing:
+                continue
+            if isinstance(task, Gemm):
+                busy_s[places[task.queue.gpu]] += task.flops / FLOPS_PER_S
+            elif isinstance(task, Transfer):
+                nbytes = task.dst.num_elements * sizes[task.dst.gpu, task.dst.buffer]
+                rate = HOST_BYTES_PER_S if places[task.src.gpu] == HOST else PEER_BYTES_PER_S
+                busy_s[places[task.queue.gpu]] += nbytes / rate
+        return max(busy_s.values())
+
+    @property
+    def checked_bytes(self) -> int:
+        """Bytes of inputs and results, in higher precision, that go between devices to verify it."""
+        first, places = self.placement.devices[0], self.placement.places
+        results = {(region.gpu, region.buffer) for region in self.plan.outputs}
+        found = 0
+        for buffer in self.plan.buffers:
+            elsewhere = buffer.gpu in self.placement.computing and places[buffer.gpu] != first
+            # inputs twice, in two bytes or less; results once, in four
+            if elsewhere and (buffer.name in OWN or (buffer.gpu, buffer.name) in results):
+                found += 4 * buffer.rows * buffer.cols
+        return found
+
+    @property
+    def staged(self) -> list[Buffer]:
+        """Buffers beside those of its plan."""
+        if self.choice.kind != "collective":
+            return []
+        return staging(self.plan, *self.collective)
+
+    @property
+    def collective(self) -> tuple[Alternative, int]:
+        """The version without a plan, and its chunks."""
+        how = next(name for name in COLLECTIVES if name == self.choice.schedule)
+        return how, int(self.choice.knobs.get("num_chunks", 1))
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(
+    schedule: str, workload: Workload, num_gpus: int, knobs: tuple[tuple[str, int | str], ...]
+) -> Plan:
+    """Made once for the maps and the versions of a workload."""
+    return make_plan(schedule, workload, num_gpus, dict(knobs))
 
 
 def _tokens(workload: Workload) -> dict[str, Scalar]:
@@ -266,18 +372,19 @@ def _tokens(workload: Workload) -> dict[str, Scalar]:
 KNOBS = ("num_chunks", "compute_queues", "copy_queues", "engine", "gather")
 
 
-def _estimate_s(runs: Sequence[_PlanRun], settings: PlanSettings) -> float:
+def _estimate_s(runs: Sequence[PlanRun], settings: PlanSettings) -> float:
     rounds = settings.estimate_rounds
-    one_run_s = sum(
-        r.flops * len(r.placement.computing) / GUESSED_FLOPS_PER_S
-        + r.moved_bytes / GUESSED_BYTES_PER_S
-        + GUESSED_RUN_S
-        for r in runs
+    others = max(len({r.placement.places[g] for g in r.placement.computing}) for r in runs) - 1
+    around_s = RUN_S + RUN_PER_DEVICE_S * others
+    return (
+        GROUP_S * (1 + others)
+        + TASK_S * sum(r.num_tasks for r in runs)
+        + rounds * sum(r.guessed_s + around_s for r in runs)
+        + sum(r.checked_bytes for r in runs) / CHECKED_BYTES_PER_S
     )
-    return GUESSED_GROUP_S + len(runs) * GUESSED_PREPARE_S + rounds * one_run_s
 
 
-def _evidence(run: _PlanRun, examiner: Examiner) -> Evidence:
+def _evidence(run: PlanRun, examiner: Examiner) -> Evidence:
     if run.choice.kind != "collective":
         return examiner.of_plan(run.placement, str(run.params["engine"]))
     if examiner.backend.kind != "gpu":
@@ -302,7 +409,7 @@ class _Shared:
 class _Opener:
     """Opens a group: binds, captures and verifies its plans."""
 
-    runs: list[_PlanRun]
+    runs: list[PlanRun]
     where: Map
     settings: PlanSettings
     peak_flops_per_s: Callable[[str], float | None]
@@ -327,7 +434,7 @@ class _Opener:
 
     def _subject(
         self,
-        run: _PlanRun,
+        run: PlanRun,
         backend: Backend,
         arena: Arena,
         products: Products,
@@ -368,7 +475,7 @@ class _Opener:
             unusable=tuple(unusable),
         )
 
-    def _draw_inputs(self, run: _PlanRun, backend: Backend) -> None:
+    def _draw_inputs(self, run: PlanRun, backend: Backend) -> None:
         if self.inputs is None:
             device = f"cuda:{run.placement.devices[0]}" if backend.kind == "gpu" else "cpu"
             # plans of one group may differ in who computes, if the map depends on the schedule
@@ -382,7 +489,7 @@ class _Opener:
             )
 
     def _prepare(
-        self, bound: Bound, run: _PlanRun, stack: contextlib.ExitStack
+        self, bound: Bound, run: PlanRun, stack: contextlib.ExitStack
     ) -> tuple[Prepared, Prepared | None]:
         assert self.inputs is not None
         bound.memory.load(self.inputs)
@@ -404,17 +511,16 @@ class _Opener:
         return prepared, spanned
 
     def _prepare_collective(
-        self, bound: Bound, run: _PlanRun, stack: contextlib.ExitStack
+        self, bound: Bound, run: PlanRun, stack: contextlib.ExitStack
     ) -> tuple[Prepared, Prepared | None]:
-        how = next(name for name in COLLECTIVES if name == run.choice.schedule)
-        num_chunks = int(run.choice.knobs.get("num_chunks", 1))
+        how, num_chunks = run.collective
         made: list[Prepared] = []
         for spans in (False, True) if self.settings.spans else (False,):
             made.append(prepare_collective(bound, how, num_chunks, spans=spans))
             stack.callback(made[-1].close)
         return made[0], made[1] if self.settings.spans else None
 
-    def _verify(self, bound: Bound, run: _PlanRun, prepared: Prepared, products: Products) -> None:
+    def _verify(self, bound: Bound, run: PlanRun, prepared: Prepared, products: Products) -> None:
         assert self.inputs is not None
         bound.memory.load(self.inputs)
         prepared.run()

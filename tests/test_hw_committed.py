@@ -5,14 +5,19 @@ import gzip
 import json
 import math
 import re
+import shlex
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import hw_validate
+from ficco_sim.io import decode
 from ficco_sim.measured_plans import plan_of, trace_of_measurement
 from ficco_sim.plan import Gemm
 from ficco_sim.records import merge_records, read_records
+from hw_validate.__main__ import main
+from hw_validate.dry_run import DryRun
 from hw_validate.peaks import peaks_of
 from hw_validate.placement import parse_placement
 from hw_validate.summary import plan_rows
@@ -34,6 +39,27 @@ if not FILES:
     pytest.skip(f"no records in {RUNS.name} yet", allow_module_level=True)
 
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+
+
+TIMED = [
+    ("h200/core-host", "h200/eager"),
+    ("h200_x2/dma", "h200_x2/eager"),
+    ("h200_x2/eager", "h200_x2/repeated"),
+]
+"""Runs, and what the same script started right after them."""
+
+
+@pytest.mark.parametrize(("name", "following"), TIMED)
+def test_estimates_are_close_to_what_the_runs_took(name, following, capsys):
+    """A dry run of the recorded command, beside the time until the next one started."""
+    session, after = (records_of(RUNS / f"{each}.jsonl.gz").sessions[0] for each in (name, following))
+    started, ended = (datetime.fromisoformat(each.started) for each in (session, after))
+    words = [word for word in shlex.split(session.command)[1:] if word != "--resume"]
+    at = words.index("--out")
+    words[at : at + 2] = ["--dry-run", "--json", "-"]
+    assert main(words) == 0
+    dry = decode(json.loads(capsys.readouterr().out), DryRun, "dry run")
+    assert 0.9 < dry.estimate_s / (ended - started).total_seconds() < 1.5
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from ficco_sim.command import JsonOption, Progress, console, say, write_json
 from ficco_sim.errors import HardwareError, ScenarioError
+from ficco_sim.units import format_seconds
 
 SIGNS = {"good": "good", "warn": "WARN", "bad": "BAD "}
 
@@ -31,9 +32,14 @@ def doctor(
     require_torch()
     out = console()
     if dry_run:
-        from hw_validate.doctor import CHECKS
+        from ficco_sim.io import to_plain
+        from hw_validate.doctor import CHECKS, guessed_s
+        from hw_validate.dry_run import DryRun
 
-        say(out, [f"would look at {', '.join(CHECKS)}; about a minute, nothing was run"])
+        dry = DryRun(command="doctor", start_s=guessed_s(devices or 1))
+        if not write_json(to_plain(dry), json):
+            looked = f"would look at {', '.join(CHECKS)}"
+            say(out, [f"{looked}; about {format_seconds(dry.estimate_s)}, nothing was run"])
         return
     if device == "cpu":
         facts = collect_environment(())

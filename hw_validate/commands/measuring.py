@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ficco_sim.command import Progress, console, say
+from ficco_sim.command import Progress, console, say, write_json
 from ficco_sim.errors import ScenarioError
-from ficco_sim.units import format_seconds
+from ficco_sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from ficco_sim.records import Init, Measurement, Sensors
     from hw_validate.campaign import Group, Outcome
+    from hw_validate.dry_run import Rehearsal
     from hw_validate.program import Backend
 
-__all__ = ["Measuring", "numbers", "words"]
+__all__ = ["Measuring", "duration_s", "numbers", "words"]
 
 NUMBER = re.compile(r"\d[\d.,]*")
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)")
@@ -74,12 +75,7 @@ class Measuring:
         ScenarioError
             If it is no duration.
         """
-        if self.budget is None:
-            return None
-        match = DURATION.fullmatch(self.budget.strip())
-        if match is None or float(match[1]) <= 0:
-            raise ScenarioError(f"--budget: {self.budget[:40]!r} must be like 90s, 10m or 1h")
-        return float(match[1]) * SECONDS[match[2]]
+        return None if self.budget is None else duration_s("--budget", self.budget)
 
     def check(self) -> None:
         """Refuse values that make no sense, before any work.
@@ -119,22 +115,54 @@ class Measuring:
 
         return GpuBackend(devices, core_blocks=core_blocks)
 
-    def say_plan(self, groups: "Sequence[Group]") -> None:
-        """Print what would be measured."""
+    def say_plan(
+        self,
+        groups: "Sequence[Group]",
+        *,
+        command: str,
+        start_s: float,
+        json: str | None = None,
+        rehearsal: "Rehearsal | None" = None,
+    ) -> None:
+        """Print what would be measured, or write it for ``hw_validate allowance``."""
+        from ficco_sim.io import to_plain
+        from hw_validate.dry_run import DryRun, GroupEstimate
+
+        dry = DryRun(
+            command=command,
+            start_s=start_s,
+            passes=self.passes,
+            groups=tuple(
+                GroupEstimate(name=g.name, measurements=len(g.keys), estimate_s=g.estimate_s)
+                for g in groups
+            ),
+            rehearsal=rehearsal,
+        )
+        if write_json(to_plain(dry), json):
+            return
         out = console()
-        total_s = 0.0
         for group in groups:
-            total_s += group.estimate_s * self.passes
             out.print(
                 f"{group.name}: {len(group.keys)} measurements, about "
                 f"{format_seconds(group.estimate_s)}",
                 highlight=False,
                 soft_wrap=True,
             )
-        count = sum(len(group.keys) for group in groups) * self.passes
+        if rehearsal is not None:
+            say(
+                out,
+                [
+                    f"{rehearsal.checked} of {rehearsal.plans} plans are legal at full size, "
+                    f"{rehearsal.verified} right on CPU tensors at small shapes with the same tasks "
+                    f"({rehearsal.shapes[0]}{', ...' if len(rehearsal.shapes) > 1 else ''})",
+                    f"most memory: {format_bytes(rehearsal.most_bytes)} ({rehearsal.most_bytes_at})",
+                    *rehearsal.failures[:8],
+                ],
+            )
         out.print(
-            f"in all {count} measurements in {len(groups)} groups, about {format_seconds(total_s)}; "
-            "nothing was run",
+            f"in all {dry.measurements} measurements in {len(groups)} groups, about "
+            f"{format_seconds(dry.estimate_s)} with {format_seconds(start_s)} to start; nothing was "
+            "run",
             highlight=False,
         )
 
@@ -237,6 +265,20 @@ class Measuring:
             if len(ranked) > 5:
                 lines.append(f"{title}: {len(ranked) - 5} more kinds of reasons in the file")
         return lines
+
+
+def duration_s(option: str, text: str) -> float:
+    """Seconds of a duration.
+
+    Raises
+    ------
+    ScenarioError
+        If it is none.
+    """
+    match = DURATION.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ScenarioError(f"{option}: {text[:40]!r} must be like 90s, 10m or 1h")
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def words(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:

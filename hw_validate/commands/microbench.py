@@ -69,7 +69,9 @@ def microbench(
         ),
     )
     if backend is None:
-        measuring.say_plan(groups)
+        from hw_validate.dry_run import start_s
+
+        measuring.say_plan(groups, command="microbench", start_s=start_s(devices), json=json)
         return
     measurements = measuring.measure(groups, backend, used, init, json)
     if not write_json({"measurements": plain(measurements)}, json):

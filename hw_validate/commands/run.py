@@ -4,7 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ficco_sim.command import DtypeOption, JsonOption, console, say, write_json
+from ficco_sim.command import (
+    DtypeOption,
+    JsonOption,
+    Progress,
+    byte_count,
+    console,
+    say,
+    write_json,
+)
 from ficco_sim.errors import ScenarioError
 from hw_validate.commands.measuring import Measuring, numbers, plain, words
 
@@ -61,6 +69,17 @@ def run(
             negative=(),
         ),
     ] = False,
+    rehearse: Annotated[
+        bool,
+        Parameter(
+            help="With --dry-run: also check every plan, run it on CPU tensors at a small shape with "
+            "the same tasks, verify its numbers, and count the memory that it needs.",
+            negative=(),
+        ),
+    ] = False,
+    memory: Annotated[
+        str | None, Parameter(help="With --rehearse: memory of a device, such as 139GiB.")
+    ] = None,
     spans: Annotated[bool, Parameter(help="Also an instrumented run, for the spans of tasks.")] = True,
     measuring: Annotated[Measuring, Parameter(name="*")] = Measuring(),  # noqa: B008 - frozen
     json: JsonOption = None,
@@ -77,7 +96,7 @@ def run(
     require_torch()
     from hw_validate.maps import find_map
     from hw_validate.peaks import peaks_of
-    from hw_validate.plan_runs import COMPARED, PlanSettings, plan_groups
+    from hw_validate.plan_runs import COMPARED, PlanSettings, num_examined, plan_groups
     from hw_validate.summary import (
         TABLE_WIDTH,
         collective_lines,
@@ -90,6 +109,10 @@ def run(
         raise ScenarioError(f"--core-blocks: {core_blocks} must be from 1 to 4,096")
     if not 1 <= num_gpus <= 64:
         raise ScenarioError(f"--num-gpus: {num_gpus} must be from 1 to 64")
+    if rehearse and not measuring.dry_run:
+        raise ScenarioError("--rehearse: only with --dry-run")
+    if memory is not None and not rehearse:
+        raise ScenarioError("--memory: only with --rehearse")
     maps = [find_map(name, num_gpus) for name in dict.fromkeys(map or ["own"])]
     settings = PlanSettings(
         num_gpus=num_gpus,
@@ -123,7 +146,23 @@ def run(
     peaks: dict[str, float] = {}
     groups = plan_groups(workloads, maps, settings, peak_flops_per_s=peaks.get)
     if measuring.dry_run:
-        measuring.say_plan(groups)
+        from hw_validate.dry_run import examine_s, start_s
+        from hw_validate.rehearsal import rehearse as rehearsed
+
+        tried = None
+        if rehearse:
+            with Progress("rehearsing") as progress:
+                tried = rehearsed(
+                    workloads,
+                    maps,
+                    settings,
+                    memory_bytes=None if memory is None else byte_count("--memory", memory),
+                    progress=progress,
+                )
+        first_s = start_s(len(devices)) + examine_s(num_examined(maps, settings))
+        measuring.say_plan(groups, command="run", start_s=first_s, json=json, rehearsal=tried)
+        if tried is not None and tried.failures:
+            raise ScenarioError(f"{len(tried.failures)} failures: {tried.failures[0]}")
         return
     backend = measuring.backend(devices, core_blocks)
     if backend.kind == "gpu":
