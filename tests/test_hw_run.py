@@ -372,8 +372,8 @@ def set_clock(monkeypatch, step_s):
 def test_what_the_budget_leaves_out_is_completed_by_resume(capsys, out, undisturbed, monkeypatch):
     with monkeypatch.context() as context:
         set_clock(context, 2.0)
-        text = hw(capsys, *TWO_GROUPS, "--budget", "5s", "--out", out).out
-    assert "the budget of 5s left out 1 groups (gemm-32x16x32 on own); go on with --resume" in text
+        text = hw(capsys, *TWO_GROUPS, "--budget", "6s", "--out", out).out
+    assert "the budget of 6s left out 1 groups (gemm-32x16x32 on own); go on with --resume" in text
     assert not out.exists()
     assert keys_of(part_path(out)) == undisturbed[:3]
     text = hw(capsys, *TWO_GROUPS, "--out", out, "--resume").out
