@@ -317,7 +317,9 @@ def test_a_large_plain_trace_leaves_out_arrows_and_says_so(tmp_path, monkeypatch
     machine = load_machine("mi300x_8")
     run = simulate(plan, machine)
     note = write_chrome(tmp_path / "t.json", run, plan, machine)
-    assert re.fullmatch(r"arrows into gpus 0 to \d of 8 only; a name in .json.gz has all", note)
+    assert re.fullmatch(
+        r"arrows into gpus 0 to \d of 8 only; a name in .json.gz or .pftrace has all", note
+    )
     text = (tmp_path / "t.json").read_text()
     assert json.loads(text)["otherData"]["left_out"] == note
     parsed = parse(text)
@@ -328,7 +330,7 @@ def test_a_large_plain_trace_leaves_out_arrows_and_says_so(tmp_path, monkeypatch
     assert len(parse(gzip.decompress((tmp_path / "t.json.gz").read_bytes())).arrows) > 250
     monkeypatch.setattr(chrome, "LARGE_BYTES", 10_000)
     note = write_chrome(tmp_path / "t.json", run, plan, machine)
-    assert note.startswith("0 MB, about a tenth of it in .json.gz; arrows into gpus 0 to ")
+    assert note.startswith("0 MB, about a tenth of it in .json.gz or .pftrace; arrows into gpus 0 to ")
 
 
 def test_a_trace_of_64_gpus_is_small(tmp_path):

@@ -30,7 +30,10 @@ IntervalsOption: TypeAlias = Annotated[
 ]
 TraceOption: TypeAlias = Annotated[
     Path | None,
-    Parameter(help="Write a Chrome trace, to open in ui.perfetto.dev; compressed if it ends in .gz."),
+    Parameter(
+        help="Write a trace to open in ui.perfetto.dev: Chrome's format, compressed if the name ends "
+        "in .gz, or Perfetto's own if it ends in .pftrace."
+    ),
 ]
 PlotOption: TypeAlias = Annotated[
     Path | None, Parameter(help="Draw the timeline to a .png, .svg or .pdf file.")

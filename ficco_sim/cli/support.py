@@ -40,6 +40,10 @@ def check_outputs(
     for path in (trace, spans):
         if path is not None:
             check_target(path)
+    if trace is not None and trace.suffix == ".pftrace":
+        from ficco_sim.interchange import check_perfetto
+
+        check_perfetto()
     if plot is not None:
         from ficco_sim.report import check_picture
 
@@ -107,7 +111,7 @@ def write_run(
     from dataclasses import replace
 
     from ficco_sim import report
-    from ficco_sim.interchange import write_chrome
+    from ficco_sim.interchange import write_viewer_trace
     from ficco_sim.io import write_text
 
     notes = []
@@ -116,7 +120,7 @@ def write_run(
         report.plot_timeline(plan, run, plot, title=title, marks=marks)
         notes.append(f"timeline of {run.schedule}: {plot}")
     if trace is not None:
-        left_out = write_chrome(trace, run, plan, machine)
+        left_out = write_viewer_trace(trace, run, plan, machine)
         notes.append(f"trace of {run.schedule}: {trace} (open it in ui.perfetto.dev)")
         if left_out:
             notes.append(f"{trace}: {left_out}")

@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ficco_sim import io
-from ficco_sim.errors import FileError
 from ficco_sim.interchange.counters import counters
+from ficco_sim.interchange.events import (
+    Arrows,
+    about,
+    by_queue,
+    check_same_tasks,
+    details,
+    find_arrows,
+)
 from ficco_sim.machine import Machine
-from ficco_sim.plan import Gemm, Plan, Queue, Region, Task, Transfer
+from ficco_sim.plan import Plan, Queue, Task
 from ficco_sim.trace import Span, Trace
 from ficco_sim.units import to_ns
 
@@ -52,16 +59,10 @@ def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
     notes = []
     if gpus < plan.num_gpus:
         notes.append(
-            f"arrows into gpus 0 to {gpus - 1} of {plan.num_gpus} only; a name in .json.gz has all"
+            f"arrows into gpus 0 to {gpus - 1} of {plan.num_gpus} only; a name in .json.gz or .pftrace "
+            "has all"
         )
-    other = {
-        "source": run.source,
-        "schedule": run.schedule,
-        "workload": run.workload,
-        "machine": run.machine,
-        "labels": ", ".join(run.labels),
-        "left_out": "; ".join(notes),
-    }
+    other = about(run) | {"left_out": "; ".join(notes)}
     num_bytes = 0
     with io.writing(path) as file:
         # no time of writing and no name in it: the same run gives the same bytes
@@ -72,7 +73,7 @@ def write_chrome(path: Path, run: Trace, plan: Plan, machine: Machine) -> str:
         if compressed:
             out.close()
     if num_bytes > LARGE_BYTES and not compressed:
-        notes.insert(0, f"{num_bytes / 1e6:.0f} MB, about a tenth of it in .json.gz")
+        notes.insert(0, f"{num_bytes / 1e6:.0f} MB, about a tenth of it in .json.gz or .pftrace")
     return "; ".join(notes)
 
 
@@ -97,12 +98,9 @@ def chrome_events(
         Number of gpus, from gpu 0, whose tasks get arrows; all by default.
     """
     tasks = {task.id: task for task in plan.tasks}
-    spans = {span.task_id: span for span in run.spans}
-    if spans.keys() != tasks.keys():
-        odd = min(spans.keys() ^ tasks.keys())
-        raise FileError(f"trace of {run.schedule}: task {odd!r} is not in both trace and plan")
-    queues = _by_queue(run)
-    arrows = _Arrows(plan, plan.num_gpus if arrows_into is None else arrows_into)
+    check_same_tasks(run, plan)
+    queues = by_queue(run)
+    arrows = find_arrows(plan, plan.num_gpus if arrows_into is None else arrows_into)
     last_gpu = -1
     tid = 0
     for queue, members in queues.items():
@@ -113,7 +111,7 @@ def chrome_events(
         place = {"pid": queue.gpu, "tid": tid}
         for span in members:
             yield _slice(span, tasks[span.task_id], place)
-            yield from arrows.at(span, place)
+            yield from _arrows_at(span, arrows, place)
         tid += 1
     pids = {queue.gpu for queue in queues}
     for counter in counters(run, plan, machine):
@@ -123,15 +121,6 @@ def chrome_events(
         common = {"ph": "C", "name": counter.name, "pid": counter.node}
         for at_ns, value in counter.points():
             yield {**common, "ts": at_ns / 1000, "args": {"bytes/s": value}}
-
-
-def _by_queue(run: Trace) -> dict[Queue, list[Span]]:
-    """Spans by queue, in the order of time; gpus in order, compute queues first on each."""
-    found: dict[Queue, list[Span]] = {}
-    for span in run.spans:
-        found.setdefault(span.queue, []).append(span)
-    order = sorted(found, key=lambda q: (q.gpu, q.engine != "compute", q.engine, q.index))
-    return {queue: sorted(found[queue], key=lambda s: (s.start_s, s.end_s)) for queue in order}
 
 
 def _name_process(pid: int, name: str) -> Iterator[Event]:
@@ -148,73 +137,30 @@ def _name_thread(queue: Queue, tid: int) -> Iterator[Event]:
 
 def _slice(span: Span, task: Task, place: Event) -> Event:
     start_ns, end_ns = to_ns(span.start_s), to_ns(span.end_s)
-    args: Event = {}
-    if span.nbytes:
-        args["bytes"] = span.nbytes
-    if isinstance(task, Transfer):
-        args["from_gpu"] = task.src.gpu
-    if isinstance(task, Gemm):
-        k, n = task.b.shape
-        args |= {"m": sum(task.entry_rows), "n": n, "k": k, "flop": span.flops}
-    if span.lost_s:
-        args["lost_to_contention_us"] = to_ns(span.lost_s) / 1000
-    event = {
+    event: Event = {
         "ph": "X",
         "name": span.task_id,
         "cat": span.kind,
         **place,
         "ts": start_ns / 1000,
         "dur": (end_ns - start_ns) / 1000,
-        "args": args,
+        "args": details(span, task),
     }
     if span.kind in COLOURS:
         event["cname"] = COLOURS[span.kind]
     return event
 
 
-class _Arrows:
-    """Arrows between slices, each end inside its slice: one starts and one ends for every id.
-
-    ``feeds`` goes from a transfer to a task that reads what it brought, ``waits for`` from any other
-    task to one on another queue that has to wait for it.
-    """
-
-    def __init__(self, plan: Plan, num_gpus: int) -> None:
-        self._into: dict[str, list[tuple[int, str]]] = {}
-        self._out_of: dict[str, list[tuple[int, str]]] = {}
-        tasks = {task.id: task for task in plan.tasks}
-        number = 0
-        for task in plan.tasks:
-            if task.queue.gpu >= num_gpus:
-                continue
-            for dep in dict.fromkeys(task.deps):
-                before = tasks[dep]
-                name = _arrow_name(before, task)
-                if name:
-                    number += 1
-                    self._out_of.setdefault(dep, []).append((number, name))
-                    self._into.setdefault(task.id, []).append((number, name))
-
-    def at(self, span: Span, place: Event) -> Iterator[Event]:
-        """The ends of arrows at one slice, in the order of time."""
-        start_ns, end_ns = to_ns(span.start_s), to_ns(span.end_s)
-        inside = min(1, (end_ns - start_ns) // 2)  # at an edge the viewer may take the neighbour
-        for number, name in self._into.get(span.task_id, ()):
-            common = {"name": name, "cat": "flow", "id": number, **place}
-            yield {"ph": "f", "bp": "e", **common, "ts": (start_ns + inside) / 1000}
-        for number, name in self._out_of.get(span.task_id, ()):
-            common = {"name": name, "cat": "flow", "id": number, **place}
-            yield {"ph": "s", **common, "ts": (end_ns - inside) / 1000}
-
-
-def _arrow_name(before: Task, task: Task) -> str:
-    if isinstance(before, Transfer) and _reads(task, before.dst):
-        return "feeds"
-    return "waits for" if before.queue != task.queue else ""
-
-
-def _reads(task: Task, region: Region) -> bool:
-    return any(region.overlaps(read) for read in task.reads)
+def _arrows_at(span: Span, arrows: Arrows, place: Event) -> Iterator[Event]:
+    """The ends of arrows at one slice, each inside it, in the order of time."""
+    start_ns, end_ns = to_ns(span.start_s), to_ns(span.end_s)
+    inside = min(1, (end_ns - start_ns) // 2)  # at an edge the viewer may take the neighbour
+    for number, name in arrows.into.get(span.task_id, ()):
+        common = {"name": name, "cat": "flow", "id": number, **place}
+        yield {"ph": "f", "bp": "e", **common, "ts": (start_ns + inside) / 1000}
+    for number, name in arrows.out_of.get(span.task_id, ()):
+        common = {"name": name, "cat": "flow", "id": number, **place}
+        yield {"ph": "s", **common, "ts": (end_ns - inside) / 1000}
 
 
 def _gpus_with_arrows(plan: Plan) -> int:

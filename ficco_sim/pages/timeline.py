@@ -91,13 +91,15 @@ class _Run:
             spans[span.queue.gpu].append(span)
         queues: dict[int, list[Queue]] = defaultdict(list)
         places: dict[str, int] = {}
-        for gpu, found in spans.items():
+        for gpu, found in list(spans.items()):
             queues[gpu] = sorted(
                 {span.queue for span in found}, key=lambda q: (q.engine != "compute", q.engine, q.index)
             )
             lanes = {queue: i for i, queue in enumerate(queues[gpu])}
-            found.sort(key=lambda span, lanes=lanes: (lanes[span.queue], span.start_s, span.end_s))
-            places |= {span.task_id: i for i, span in enumerate(found)}
+            ranks = [(lanes[s.queue], s.start_s, s.end_s) for s in found]
+            order = sorted(range(len(found)), key=ranks.__getitem__)
+            spans[gpu] = [found[i] for i in order]
+            places |= {span.task_id: i for i, span in enumerate(spans[gpu])}
         waits: dict[int, list[Wait]] = defaultdict(list)
         for wait in compute_waits(plan, trace):
             waits[wait.queue.gpu].append(wait)
