@@ -6,6 +6,7 @@ from cyclopts import App
 
 from ficco_sim.command import run_app
 from hw_validate.commands.allowance import allowance
+from hw_validate.commands.beside import beside
 from hw_validate.commands.compare import compare
 from hw_validate.commands.doctor import doctor
 from hw_validate.commands.microbench import microbench
@@ -22,7 +23,7 @@ app = App(
     version="0.1.0",
     suppress_keyboard_interrupt=False,
 )
-for verb in (doctor, microbench, run, summary, compare, allowance):
+for verb in (doctor, microbench, run, summary, compare, beside, allowance):
     app.command(verb)
 
 
