@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench figures clean
 
 demo: $(STAMP)
 	mkdir -p out
@@ -26,6 +26,12 @@ lint: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	$(BIN)/pytest -q benchmarks --benchmark-only --override-ini addopts=
+
+# every figure of the notebooks, with its numbers, from what is committed
+figures: $(DEV_STAMP)
+	mkdir -p out
+	$(BIN)/python notebooks/figures.py out/figures
+	test ! -f docs/figures.py || $(BIN)/python docs/figures.py out/figures
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
