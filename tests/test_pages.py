@@ -93,6 +93,20 @@ def test_page_says_what_was_found(page8):
         assert result.schedule in page
 
 
+def test_cards_say_what_the_makespan_is_made_of(page8):
+    found, page = page8
+    best = found.comparison.results[0]
+    card = re.search(r"Held back by</h2>(.*?)</div>", page, re.DOTALL)[1]
+    scale = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+    parts = [float(n) * scale[unit] for n, unit in re.findall(r"([0-9.]+) (us|ms|s)\b", card)]
+    assert parts[0] == pytest.approx(found.comparison.gemm_s, rel=1e-3)
+    # parts of less than 0.5 % are left out
+    assert sum(parts) == pytest.approx(best.makespan_s, rel=0.02)
+    w = found.workload
+    assert f"A [{w.m}, {w.k}]" in page
+    assert f"B [{w.k}, {w.n}]" in page
+
+
 @pytest.mark.parametrize("which", ["page8", "page64"])
 def test_timeline_holds_every_task_and_wait(which, request):
     found, page = request.getfixturevalue(which)

@@ -9,12 +9,21 @@ from ficco_sim.pages.render import inlined, render
 from ficco_sim.pages.subject import Subject
 from ficco_sim.pages.tables import results_cells, sources_table, what_if_cells
 from ficco_sim.pages.timeline import MAX_PACKED_BYTES, timeline_data
-from ficco_sim.pages.words import CAUSES, GLOSSARY, REMEDIES, describe_result, sentence
+from ficco_sim.pages.words import (
+    CAUSES,
+    GLOSSARY,
+    PARTS,
+    REMEDIES,
+    describe_operator,
+    describe_result,
+    sentence,
+)
 from ficco_sim.units import format_seconds
 
 __all__ = ["compare_page"]
 
 WORTH_IT = 1.01  # as in verdicts: less is no gain
+LEAST_PART = 0.005  # of the makespan; less is not worth a word
 
 
 def compare_page(subject: Subject) -> str:
@@ -36,8 +45,9 @@ def compare_page(subject: Subject) -> str:
     return render(
         "compare.html",
         title=f"{comparison.workload} on {comparison.machine}",
-        kind="schedules that overlap communication with GEMMs",
+        kind="schedules that overlap communication with a GEMM; simulated, not measured",
         verdict=comparison.verdict,
+        operator=describe_operator(subject.workload, subject.machine),
         comparison=comparison,
         cards=_cards(subject),
         figures=inlined(comparison_figures(subject)),
@@ -75,7 +85,7 @@ def _cards(subject: Subject) -> list[dict[str, str]]:
         {
             "heading": "Held back by",
             "value": overlap.cause,
-            "words": f"{sentence(CAUSES[overlap.cause])}. {REMEDIES[overlap.cause]}",
+            "words": f"{sentence(CAUSES[overlap.cause])}. {_parts(overlap)} {REMEDIES[overlap.cause]}",
         },
     ]
     if subject.what_ifs:
@@ -109,7 +119,24 @@ def _gains(overlap: Result, serial_s: float, ideal: float, *, pays: bool) -> str
             f"perfect overlap could reach {ideal:.2f}x."
         )
     of_ideal = "" if share is None else f"; {share:.0%} of the gain of perfect overlap ({ideal:.2f}x)"
-    return f"{here} instead of {alone} for communication first and one GEMM after it{of_ideal}."
+    sure = ""
+    if overlap.interval_s is not None:
+        low, high = map(format_seconds, overlap.interval_s)
+        sure = f" Within what the fitted costs leave open it takes {low} to {high}."
+    return f"{here} instead of {alone} for communication first and one GEMM after it{of_ideal}.{sure}"
+
+
+def _parts(result: Result) -> str:
+    """What a makespan is made of, the largest loss first."""
+    whole, *losses = PARTS
+    found = {key: getattr(result.breakdown, key) for key in losses}
+    listed = ", ".join(
+        f"{format_seconds(lost_s)} {PARTS[key]}"
+        for key, lost_s in sorted(found.items(), key=lambda item: -item[1])
+        if lost_s >= LEAST_PART * result.makespan_s
+    )
+    rest = f"; to it come {listed}" if listed else ""
+    return f"The whole GEMM alone takes {format_seconds(getattr(result.breakdown, whole))}{rest}."
 
 
 def _facts(subject: Subject) -> list[tuple[str, str]]:

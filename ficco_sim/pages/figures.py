@@ -177,21 +177,10 @@ def _breakdown(rows: Sequence[Result]) -> "Figure":
 
 
 def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
-    with new_figure(FRAME_INCHES + 1.4 * ROW_INCHES * len(rows)) as (figure, axes):
+    with new_figure(FRAME_INCHES + 1.6 * ROW_INCHES * len(rows)) as (figure, axes):
         for place, row in enumerate(rows):
             colour = MUTED if place == 0 else GOOD
             axes.barh(place, row.speedup, color=colour, height=0.76)
-            knobs = f", {row.num_chunks} chunks" if row.num_chunks > 1 else ""
-            words = f"{row.schedule}{knobs}"
-            axes.text(
-                0.02,
-                place,
-                words,
-                va="center",
-                ha="left",
-                fontsize=8,
-                color="white" if place else "black",
-            )
             quicker = "" if place == 0 else f", makespan / {row.gain:.2f}"
             ideal = row.serial_s / row.ideal_s
             _label(axes, max(row.speedup, ideal), place, f"{row.speedup:.2f}x{quicker}", size=8)
@@ -202,10 +191,10 @@ def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
             )  # fmt: skip
         axes.axvline(1, color=BAD, linewidth=1, linestyle="--", label="serial there")
         names = [
-            row.change if place == 0 else f"{row.change} x{row.factor:g}"
+            f"{row.change if place == 0 else f'{row.change} x{row.factor:g}'}\n{_title(row)}"
             for place, row in enumerate(rows)
         ]
-        axes.set_yticks(range(len(rows)), names)
+        axes.set_yticks(range(len(rows)), names, fontsize=8)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         most = 1.55 * max(max(row.speedup, row.serial_s / row.ideal_s) for row in rows)
@@ -213,3 +202,7 @@ def _what_ifs(rows: Sequence[WhatIf]) -> "Figure":
         axes.set_xlabel("best speed-up over serial on the same machine [x]")
         figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return figure
+
+
+def _title(row: WhatIf) -> str:
+    return row.schedule + (f", {row.num_chunks} chunks" if row.num_chunks > 1 else "")

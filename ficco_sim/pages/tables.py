@@ -50,7 +50,7 @@ def results_cells(comparison: Comparison, *, every: bool = True) -> Table:
     """A row per schedule and knobs, best first."""
     rows = comparison.results if every else best_of_each(comparison.results)
     unit_s, unit = time_unit(comparison.results[-1].makespan_s)
-    cells = []
+    cells: list[tuple[Cell, ...]] = []
     for row in rows:
         spread = ""
         if row.interval_s is not None:
@@ -77,11 +77,16 @@ def results_cells(comparison: Comparison, *, every: bool = True) -> Table:
                 text_cell(", ".join([*row.labels, *([close] if close else [])])),
             )
         )
-    columns = (
-        "schedule", "chunks", "queues", "speed-up [x]", f"makespan [{unit}]", f"10-90 % [{unit}]",
+    spreads = f"10-90 % [{unit}]"
+    columns: tuple[str, ...] = (
+        "schedule", "chunks", "queues", "speed-up [x]", f"makespan [{unit}]", spreads,
         "of ideal [%]", "held back by", f"exposed [{unit}]", "DIL GEMM [x]", "DIL comm [x]",
         "CIL GEMM [x]", "CIL comm [x]", "engine", "labels",
     )  # fmt: skip
+    if all(row.interval_s is None for row in rows):
+        at = columns.index(spreads)
+        columns = (*columns[:at], *columns[at + 1 :])
+        cells = [(*row[:at], *row[at + 1 :]) for row in cells]
     return Table(name="results", heading="Results", columns=columns, rows=tuple(cells), marked=0)
 
 

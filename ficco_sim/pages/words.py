@@ -1,10 +1,20 @@
 """Schedules and causes in plain words, for readers who know gpus but not the paper."""
 
 from ficco_sim.comparison import Result
+from ficco_sim.machine import Machine
 from ficco_sim.metrics import Cause
 from ficco_sim.schedules import FICCO
+from ficco_sim.workload import Workload
 
-__all__ = ["CAUSES", "GLOSSARY", "PARTS", "REMEDIES", "describe_result", "sentence"]
+__all__ = [
+    "CAUSES",
+    "GLOSSARY",
+    "PARTS",
+    "REMEDIES",
+    "describe_operator",
+    "describe_result",
+    "sentence",
+]
 
 CAUSES: dict[Cause, str] = {
     "compute-bound": "the GEMM itself: nearly all communication is hidden behind it",
@@ -70,6 +80,25 @@ GLOSSARY = (
 def sentence(words: str) -> str:
     """Words with a capital letter first; abbreviations stay as they are."""
     return words[:1].upper() + words[1:]
+
+
+def describe_operator(workload: Workload | None, machine: Machine | None) -> str:
+    """What is computed, and on what, in a sentence; nothing if it is not known."""
+    if workload is None or machine is None:
+        return ""
+    w, gpus = workload, f"{machine.num_gpus} {machine.gpu.name}"
+    if w.pattern == "all_gather_gemm":
+        return (
+            f"The operator: A [{w.m}, {w.k}] {w.dtype} lies in {machine.num_gpus} shards of rows, one "
+            f"on each of {gpus}; every gpu gathers all of A and multiplies it by its own "
+            f"B [{w.k}, {w.n}]."
+        )
+    if w.pattern == "all_to_all_gemm":
+        return (
+            f"The operator: {w.m} rows of {w.k} {w.dtype} elements are exchanged among {gpus}, each to "
+            f"the gpu of its expert, which multiplies what it gets by its own B [{w.k}, {w.n}]."
+        )
+    return ""
 
 
 def describe_result(result: Result) -> str:
