@@ -3,16 +3,17 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Literal, TypeAlias
 
 import torch
 
 from ficco_sim.errors import FiccoError
-from ficco_sim.units import format_seconds
+from ficco_sim.units import format_rate, format_seconds
 from hw_validate.checks import SERIALISING
 from hw_validate.dry_run import examine_s, start_s
 from hw_validate.environment import collect_environment, read_sensors
-from hw_validate.evidence import Examiner
+from hw_validate.evidence import SHAPE, Examiner
 from hw_validate.gpu import GpuBackend
 from hw_validate.peaks import peaks_of
 from hw_validate.placement import HOST
@@ -23,10 +24,11 @@ __all__ = ["CHECKS", "Check", "examine_machine", "guessed_s"]
 Severity: TypeAlias = Literal["good", "warn", "bad"]
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-CHECKS = ("settings", "graphs", "arithmetic", "copies", "launching", "maps")
+CHECKS = ("settings", "graphs", "arithmetic", "copies", "exchange", "launching", "maps")
 GEMM_SIZE = 8192
 SUSTAINED_S = 3.0
 LEAST_SHARE_OF_PEAK = 0.5
+LEAST_SHARE_OF_USUAL = 0.8  # of the rate of a pair of devices
 DROPPED = 0.9
 CHAIN = 64
 
@@ -52,6 +54,8 @@ def examine_machine(
 ) -> tuple[dict[str, str], list[Check]]:
     """Look at settings, graphs, arithmetic, copies, launching, and which maps are possible.
 
+    Copies are looked at between all pairs of devices, one at a time and all at once.
+
     Returns
     -------
     environment, checks
@@ -70,6 +74,7 @@ def examine_machine(
         "graphs": lambda: _graphs(backend),
         "arithmetic": lambda: [check for d in devices for check in _arithmetic(backend, d)],
         "copies": lambda: _copies(backend),
+        "exchange": lambda: _exchange(backend, checks),
         "launching": lambda: _launching(backend),
         "maps": lambda: _maps(backend),
     }
@@ -222,6 +227,58 @@ def _copies(backend: GpuBackend) -> list[Check]:
     return found
 
 
+def _exchange(backend: GpuBackend, checks: Sequence[Check]) -> list[Check]:
+    """All devices read from all others at once, as in a step of a plan; pairs slower than others."""
+    devices = backend.devices
+    if len(devices) < 2:
+        text = "one device: nothing to exchange with"
+        return [Check(name="exchange", severity="good", text=text, values={})]
+    kind = torch.bfloat16
+    steps = []
+    for device in devices:
+        for peer in devices:
+            if peer != device:
+                backend.connect(device, peer)
+                src, dst = (backend.empty(d, *SHAPE, kind, transposed=False) for d in (peer, device))
+                src.normal_()
+                lane = Lane(gpu=device, device=device, name=f"doctor{peer}")
+                launch = backend.transfer(src, dst, "dma", device)
+                steps.append(Step(id=f"{peer}>{device}", lane=lane, launch=launch))
+    backend.synchronize()
+    prepared = backend.prepare(steps, graph=True, spans=False)
+    try:
+        time_s = statistics.median(prepared.run().makespan_s for _ in range(6))
+    finally:
+        prepared.close()
+    into_each = (len(devices) - 1) * SHAPE[0] * SHAPE[1] * kind.itemsize / time_s
+    alone = {
+        str(check.values["direction"]): float(check.values["bytes_per_s"])
+        for check in checks
+        if check.name == "copies" and _between_devices(str(check.values.get("direction", "")))
+    }
+    text = (
+        f"all {len(devices)} devices read from all others at once: {format_rate(into_each)} into each"
+    )
+    values: dict[str, float | str] = {"bytes_per_s": into_each}
+    severity: Severity = "good"
+    if alone:
+        usual, slowest = statistics.median(alone.values()), min(alone, key=lambda name: alone[name])
+        values["share_of_one_pair"] = into_each / usual
+        text += f", {into_each / usual:.0%} of one pair alone"
+        if alone[slowest] < LEAST_SHARE_OF_USUAL * usual:
+            severity = "warn"
+            text += (
+                f"; {slowest} alone has {format_rate(alone[slowest])} where the median of all pairs is "
+                f"{format_rate(usual)}: links are not alike"
+            )
+    return [Check(name="exchange", severity=severity, text=text, values=values)]
+
+
+def _between_devices(direction: str) -> bool:
+    src, _, dst = direction.partition(">")
+    return src.startswith("dev") and dst.startswith("dev") and src != dst
+
+
 def _launching(backend: GpuBackend) -> list[Check]:
     """A chain of tiny kernels in a graph and submitted one by one."""
     device = backend.devices[0]
@@ -248,12 +305,15 @@ def _launching(backend: GpuBackend) -> list[Check]:
 def _maps(backend: GpuBackend) -> list[Check]:
     """Which plans can run here."""
     devices = backend.devices
-    peers = len(devices) > 1 and backend.runtime.can_access_peer(devices[0], devices[1])
+    apart = [(a, b) for a, b in permutations(devices, 2) if not backend.runtime.can_access_peer(a, b)]
+    peers = len(devices) > 1 and (devices[0], devices[1]) not in apart
     possible = ["host", "self (with --engine core)", "together", "core-mesh (with --engine core)"]
     if peers:
         possible = ["switch", "mesh", *possible]
-    if len(devices) > 1 and not peers:
-        text = f"device {devices[0]} has no peer access to device {devices[1]}: no map between them"
+    if apart:
+        pairs = ", ".join(f"{a} to {b}" for a, b in apart[:8])
+        more = f" and {len(apart) - 8} more" if len(apart) > 8 else ""
+        text = f"devices without peer access: {pairs}{more}: no map between them"
         return [Check(name="maps", severity="warn", text=text, values={})]
     text = (
         f"plans for {len(devices)} gpus run as they are (--map own); plans for more are emulated: "

@@ -116,8 +116,25 @@ def require_gpu(count: int = 1) -> None:
     load_runtime(stack)
 
 
-def read_sensors(device: int) -> Sensors:
-    """Clock, power and temperature of a device now; None for what it does not tell."""
+def read_sensors(*devices: int) -> Sensors:
+    """Clock, power and temperature now; None for what is not told.
+
+    Of several devices the lowest clock, the highest power and the highest temperature: the slowest one
+    makes the others wait.
+    """
+    found = [_sensors(device) for device in devices]
+    clocks, powers, temperatures = (
+        [value for value in values if value is not None]
+        for values in zip(*((s.sm_clock_hz, s.power_w, s.temperature_c) for s in found), strict=True)
+    )
+    return Sensors(
+        sm_clock_hz=min(clocks, default=None),
+        power_w=max(powers, default=None),
+        temperature_c=max(temperatures, default=None),
+    )
+
+
+def _sensors(device: int) -> Sensors:
     import torch
 
     # torch passes on what the vendor's library says: NVML milliwatts, amdsmi watts

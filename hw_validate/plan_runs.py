@@ -59,7 +59,8 @@ HOST_BYTES_PER_S, PEER_BYTES_PER_S = 50e9, 300e9
 GROUP_S = 1.1  # inputs, pinned memory, the product in higher precision
 TASK_S = 0.32e-3  # bound, captured twice, submitted twice to warm up and to verify, its spans read
 RUN_S = 1.4e-3  # around one run: caches evicted, gate, events read
-GROUP_PER_DEVICE_S, RUN_PER_DEVICE_S = 0.5, 0.3e-3  # guesses: what a further device adds
+# guesses: what a further device adds to a group, to a plan (its sensors are read twice), to a run
+GROUP_PER_DEVICE_S, PLAN_PER_DEVICE_S, RUN_PER_DEVICE_S = 0.5, 6e-3, 0.3e-3
 CHECKED_BYTES_PER_S = 100e9  # a guess: results of other devices compared on the first one
 
 
@@ -378,7 +379,7 @@ def _estimate_s(runs: Sequence[PlanRun], settings: PlanSettings) -> float:
     around_s = RUN_S + RUN_PER_DEVICE_S * others
     return (
         GROUP_S
-        + GROUP_PER_DEVICE_S * others
+        + (GROUP_PER_DEVICE_S + PLAN_PER_DEVICE_S * len(runs)) * others
         + TASK_S * sum(r.num_tasks for r in runs)
         + rounds * sum(r.guessed_s + around_s for r in runs)
         + sum(r.checked_bytes for r in runs) / CHECKED_BYTES_PER_S

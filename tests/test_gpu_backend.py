@@ -17,10 +17,17 @@ from hypothesis import strategies as st
 from strategies import examples
 
 from ficco_sim.errors import HardwareError
+from ficco_sim.schedules import make_plan
+from ficco_sim.workload import Workload
 from hw_validate import gpu
+from hw_validate.cpu import CpuBackend
+from hw_validate.executor import bind
 from hw_validate.gpu import GpuBackend
-from hw_validate.placement import HOST
+from hw_validate.memory import random_inputs
+from hw_validate.placement import HOST, parse_placement
+from hw_validate.plan_runs import COMPARED
 from hw_validate.program import gpu_groups, in_order
+from hw_validate.verify import verify
 
 
 class Stream:
@@ -395,6 +402,31 @@ def test_clock_offsets_are_half_of_a_round_trip_and_leave_no_event(fake):
     assert clocks.offset_s(0, 1) == clocks.uncertainty_s(0, 1) == offset_s
     assert len(fake.events) == events
     assert not any(event.alive for event in fake.events)
+
+
+@pytest.mark.parametrize("spans", [False, True])
+@pytest.mark.parametrize("name", COMPARED)
+def test_plans_of_eight_gpus_on_eight_devices(fake, name, spans):
+    """A graph a gpu, or one for all where gpus forward; every device's results are right."""
+    workload = Workload(name="w", pattern="all_gather_gemm", m=64, n=5, k=16, dtype="fp32")
+    plan = make_plan(name, workload, 8, {})
+    placement = parse_placement(None, 8)
+    assert placement.labels == ()  # as many devices as gpus: nothing is emulated
+    bound = bind(plan, placement, CpuBackend())  # memory and copies of the host
+    inputs = random_inputs(plan, placement, 1)
+    bound.memory.load(inputs)
+    ready = GpuBackend(range(8)).prepare(bound.steps, graph=True, spans=spans)
+    verify(plan, placement, inputs, bound.outputs())
+    assert len(fake.graphs) == (1 if name == "shard-ring" else 8)
+    queues = {task.queue for task in plan.tasks if task.queue.gpu == 7}
+    streams = [stream for stream in fake.streams.values() if stream.device == 7]
+    assert 0 <= len(streams) - len(queues) <= 1  # and one to end the graph on, none shared
+    run = ready.run()
+    assert run.makespan_s > 0
+    assert set(run.spans) == ({t.id for t in plan.tasks} if spans else set())
+    assert sum(entry[0] == "launch" for entry in fake.log) == len(fake.graphs)
+    ready.close()
+    assert not any(event.alive for event in ready._events)
 
 
 @pytest.mark.parametrize("num_gpus", [1, 8])

@@ -258,6 +258,7 @@ def small(monkeypatch):
     monkeypatch.setattr(evidence, "GEMM_SIZE", 8)
     monkeypatch.setattr(evidence, "_on", lambda tensor, *_: tensor)
     monkeypatch.setattr(doctor, "GEMM_SIZE", 64)
+    monkeypatch.setattr(doctor, "SHAPE", (64, 32))
     makers = {name: on_the_cpu(getattr(torch, name)) for name in ("randn", "zeros", "empty")}
     proxy = ModuleType("torch")
     vars(proxy).update(vars(torch) | makers)
@@ -418,6 +419,56 @@ def test_a_machine_in_order(examined):
     (maps,) = found["maps"]
     for name in ("own", "switch", "mesh", "host", "together"):
         assert name in maps["text"]
+
+
+def test_a_machine_of_eight_gpus(examined):
+    """Every pair of devices, each way, is looked at; nothing is known of two alone."""
+    found = examined(Made(range(8), hot=1.05))
+    directions = [check["values"]["direction"] for check in found["copies"]]
+    pairs = {f"dev{a}>dev{b}" for a in range(8) for b in range(8)}
+    assert sorted(directions) == sorted(pairs | {f"host>dev{d}" for d in range(8)})
+    assert len(found["graphs"]) == len(found["arithmetic"]) == 8
+    assert "bad" not in [severity for checks in found.values() for severity in severities(checks)]
+    (exchange,) = found["exchange"]
+    assert exchange["severity"] == "good"
+    assert "all 8 devices read from all others at once" in exchange["text"]
+    # made-up copies go one after another: seven of 56 are into each
+    assert exchange["values"]["share_of_one_pair"] == pytest.approx(1 / 8)
+    (maps,) = found["maps"]
+    assert "plans for 8 gpus run as they are (--map own)" in maps["text"]
+
+
+def test_a_link_slower_than_the_others_is_named(examined):
+    slow = {(3, 5): "staged", (5, 3): "staged"}
+    found = examined(Made(range(8), slow, hot=1.05))
+    (exchange,) = found["exchange"]
+    assert exchange["severity"] == "warn"
+    assert (
+        "dev5>dev3 alone has 50.0 GB/s where the median of all pairs is 390.0 GB/s" in exchange["text"]
+    )
+    assert severities(found["maps"]) == ["good"]
+
+
+def test_one_pair_of_eight_gpus_without_peer_access_is_named(examined):
+    found = examined(Made(range(8), dead_peers=[(6, 2)]), code=2)
+    assert next(c["text"] for c in found["copies"] if c["severity"] == "bad").startswith(
+        "device 6 has no peer access to device 2"
+    )
+    (maps,) = found["maps"]
+    assert maps["severity"] == "warn"
+    assert "devices without peer access: 6 to 2: no map" in maps["text"]
+    assert severities(found["exchange"]) == ["bad"]
+
+
+def test_of_several_gpus_the_slowest_is_read(monkeypatch):
+    clocks = {0: 1980, 1: 1500, 2: 0}
+    monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: clocks[device])
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda device: 1000 * (600 + device))
+    monkeypatch.setattr(torch.cuda, "temperature", lambda device: 60 - device)
+    found = environment.read_sensors(0, 1, 2)
+    assert (found.sm_clock_hz, found.power_w, found.temperature_c) == (1.5e9, 602, 60)
+    alone = environment.read_sensors(2)  # 0 stands for not available
+    assert (alone.sm_clock_hz, alone.power_w, alone.temperature_c) == (None, 602, 58)
 
 
 def test_one_gpu_has_no_maps_between_gpus(examined):

@@ -173,8 +173,12 @@ class Measuring:
         devices: Sequence[int],
         init: "Init",
         json: str | None = None,
+        *,
+        computing: Sequence[int] | None = None,
     ) -> "tuple[Measurement, ...]":
         """Measure groups into the file; returns all measurements in it, those resumed too.
+
+        Sensors are read of the devices that compute, of the first one unless others are given.
 
         What happened is printed, on the error stream where JSON goes to the standard output.
 
@@ -209,7 +213,7 @@ class Measuring:
                     backend,
                     Settings(rounds=self.rounds, regime=self.regime, seed=self.seed),
                     recorder,
-                    read_sensors=lambda: self._sensors(devices),
+                    read_sensors=lambda: self._sensors(computing or devices[:1]),
                     budget_s=self.budget_s,
                     passes=self.passes,
                     progress=progress,
@@ -236,7 +240,7 @@ class Measuring:
 
         if self.device == "cpu":
             return Sensors(sm_clock_hz=None, power_w=None, temperature_c=None)
-        return read_sensors(devices[0])
+        return read_sensors(*devices)
 
     def _outcome_lines(
         self, outcome: "Outcome", path: Path, measurements: "Sequence[Measurement]"

@@ -143,6 +143,15 @@ def run(
             for d in where.placement(name, num_gpus).devices
         }
     )
+    computing = sorted(
+        {
+            placement.places[gpu]
+            for where in maps
+            for name in settings.schedules
+            for placement in (where.placement(name, num_gpus),)
+            for gpu in placement.computing
+        }
+    )
     peaks: dict[str, float] = {}
     groups = plan_groups(workloads, maps, settings, peak_flops_per_s=peaks.get)
     if measuring.dry_run:
@@ -169,7 +178,7 @@ def run(
         import torch
 
         peaks |= peaks_of(torch.cuda.get_device_name(devices[0])).flops_per_s
-    measurements = measuring.measure(groups, backend, devices, "randn", json)
+    measurements = measuring.measure(groups, backend, devices, "randn", json, computing=computing)
     if write_json({"measurements": plain(measurements)}, json):
         return
     rows = plan_rows(measurements)
