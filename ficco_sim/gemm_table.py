@@ -12,6 +12,7 @@ from ficco_sim.profile import MeasuredGemm
 __all__ = ["read_gemm_table", "write_gemm_table"]
 
 COLUMNS = ("m", "n", "k", "dtype", "entries", "accumulate", "time_s")
+CLOCK = "sm_clock_hz"  # a further column, whose values may be empty
 COUNTS = ("m", "n", "k", "entries")
 MAX_ROWS = 100_000
 
@@ -27,8 +28,11 @@ def read_gemm_table(path: Path) -> tuple[MeasuredGemm, ...]:
     reader = csv.DictReader(text_io.StringIO(io.read_text(path), newline=""), strict=True)
     rows: list[MeasuredGemm] = []
     try:
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise FileError(f"{path}: line 1: the columns must be {','.join(COLUMNS)}")
+        if tuple(reader.fieldnames or ()) not in (COLUMNS, (*COLUMNS, CLOCK)):
+            raise FileError(
+                f"{path}: line 1: the columns must be {','.join(COLUMNS)}, and {CLOCK} where clocks "
+                "were read"
+            )
         for row in reader:
             if len(rows) >= MAX_ROWS:
                 raise FileError(f"{path}: more than {MAX_ROWS:,} rows")
@@ -52,15 +56,22 @@ def _measured(row: dict[str, str], where: str) -> MeasuredGemm:
     if row["accumulate"] not in ("0", "1"):
         raise FileError(f"{where}: accumulate: {row['accumulate'][:40]!r} must be 0 or 1")
     try:
-        time_s = float(row["time_s"])
-    except ValueError:
-        raise FileError(f"{where}: time_s: {row['time_s'][:40]!r} must be a number") from None
-    try:
         return MeasuredGemm(
-            **counts, dtype=row["dtype"], accumulate=row["accumulate"] == "1", time_s=time_s
+            **counts,
+            dtype=row["dtype"],
+            accumulate=row["accumulate"] == "1",
+            time_s=_number(row, "time_s", where),
+            sm_clock_hz=_number(row, CLOCK, where) if row.get(CLOCK) else None,
         )
     except MachineError as error:
         raise FileError(f"{where}: {error}") from error
+
+
+def _number(row: dict[str, str], name: str, where: str) -> float:
+    try:
+        return float(row[name])
+    except ValueError:
+        raise FileError(f"{where}: {name}: {row[name][:40]!r} must be a number") from None
 
 
 def write_gemm_table(path: Path, rows: Iterable[MeasuredGemm]) -> None:
@@ -73,8 +84,11 @@ def write_gemm_table(path: Path, rows: Iterable[MeasuredGemm]) -> None:
     """
     buffer = text_io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
     order = sorted(rows, key=lambda g: (g.dtype, g.m, g.n, g.k, g.entries, g.accumulate))
+    clocks = any(g.sm_clock_hz is not None for g in order)
+    writer.writerow((*COLUMNS, CLOCK) if clocks else COLUMNS)
     for g in order:
-        writer.writerow((g.m, g.n, g.k, g.dtype, g.entries, int(g.accumulate), repr(float(g.time_s))))
+        row = (g.m, g.n, g.k, g.dtype, g.entries, int(g.accumulate), repr(float(g.time_s)))
+        clock = "" if g.sm_clock_hz is None else repr(float(g.sm_clock_hz))
+        writer.writerow((*row, clock) if clocks else row)
     io.write_text(path, buffer.getvalue())

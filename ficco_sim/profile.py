@@ -124,6 +124,9 @@ class GemmRates:
         Share of the shorter of main loop and streams that the longer one hides, 0 to 1.
     split_s
         Extra start-up of a split-K kernel (ts).
+    clock_exponent
+        The main loop's rates go with this power of the compute units' clock, 0 to 1: less than 1 where
+        clocks are read before and after a kernel, and the gpu lowers them while it runs.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -137,6 +140,7 @@ class GemmRates:
     output_bytes_per_s: float
     stream_overlap: float
     split_s: float
+    clock_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -148,9 +152,10 @@ class GemmRates:
                 "wave_rounding",
                 "stream_overlap",
                 "split_s",
+                "clock_exponent",
             ),
         )
-        for name in ("wave_rounding", "stream_overlap"):
+        for name in ("wave_rounding", "stream_overlap", "clock_exponent"):
             if getattr(self, name) > 1:
                 raise MachineError(f"{name}: {getattr(self, name)} must be at most 1")
 
@@ -165,6 +170,8 @@ class MeasuredGemm:
         Rows of all entries of a batch together.
     entries, accumulate
         Of a batched GEMM; whether it adds to its output.
+    sm_clock_hz
+        The clock that was read round the measurement; None if none was.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -175,6 +182,7 @@ class MeasuredGemm:
     time_s: float
     entries: int = 1
     accumulate: bool = False
+    sm_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -196,6 +204,8 @@ class GemmProfile:
     correction_reach
         How far measured shapes correct the formula for others, in octaves of m, n and k, from 0.1 to
         100; 0: not at all.
+    sm_clock_hz
+        Clock of the compute units that the rates belong to; None where it is not known.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -205,6 +215,7 @@ class GemmProfile:
     measured: tuple[MeasuredGemm, ...] = ()
     measured_file: str = ""
     correction_reach: float = 0.0
+    sm_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, may_be_zero=("correction_reach",))

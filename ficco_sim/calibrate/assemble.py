@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ficco_sim.calibrate.contention import fit_contention
 from ficco_sim.calibrate.copies import copy_times, fit_copies
 from ficco_sim.calibrate.core import collective_times, fit_core
-from ficco_sim.calibrate.gemm import BadKernel, GemmFit, fit_gemm, measured_table
+from ficco_sim.calibrate.gemm import BadKernel, GemmFit, fit_gemm, measured_table, reference_clock
 from ficco_sim.calibrate.inputs import Inputs
 from ficco_sim.calibrate.launch import fit_launch
 from ficco_sim.calibrate.local import fit_local
@@ -125,8 +125,13 @@ def calibrate(
     bad: list[BadKernel] = []
     rows: dict[str, tuple[MeasuredGemm, ...]] = {}
     sources = dict(gpu.sources)
+    clock_hz = reference_clock(s for found in inputs.gemms.values() for s in found)
     start = replace(
-        profile.gemm, measured=(), measured_file="", correction_reach=reach if table else 0.0
+        profile.gemm,
+        measured=(),
+        measured_file="",
+        correction_reach=reach if table else 0.0,
+        sm_clock_hz=profile.gemm.sm_clock_hz or clock_hz,
     )
     for done, name in enumerate(names):
         if progress is not None:
@@ -173,7 +178,14 @@ def calibrate(
         reasons = "; ".join(f"{g.name}: {g.reason}" for g in groups)
         raise ScenarioError("\n".join([f"nothing to calibrate from: {reasons}", *inputs.notes]))
     if rows:
-        profile = replace(profile, gemm=replace(profile.gemm, correction_reach=start.correction_reach))
+        profile = replace(
+            profile,
+            gemm=replace(
+                profile.gemm,
+                correction_reach=start.correction_reach,
+                sm_clock_hz=start.sm_clock_hz,
+            ),
+        )
         sources.pop(REACH_KEY, None)
         if start.correction_reach > 0:
             sources[REACH_KEY] = REACH_SOURCE if reach == CORRECTION_REACH else "stated: as asked for"

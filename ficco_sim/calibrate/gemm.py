@@ -1,8 +1,9 @@
 """GEMM rates of one element type, fitted to measured times; and shapes with bad library kernels."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,18 @@ from ficco_sim.calibrate.robust import (
     held_out_errors,
     make_fit,
 )
-from ficco_sim.costs.gemm import BAD_KERNEL, GemmModel, GemmShape, TileGrid, body_times
+from ficco_sim.costs.gemm import BAD_KERNEL, GemmModel, GemmShape, TileGrid, body_times, clock_speed
 from ficco_sim.profile import Fit, GemmProfile, GemmRates, Gpu, MeasuredGemm
 
-__all__ = ["BadKernel", "GemmFit", "GemmSample", "fit_gemm", "large", "measured_table"]
+__all__ = [
+    "BadKernel",
+    "GemmFit",
+    "GemmSample",
+    "fit_gemm",
+    "large",
+    "measured_table",
+    "reference_clock",
+]
 
 LEAST_POINTS = 8
 MANY_POINTS = 100
@@ -39,6 +48,8 @@ class GemmSample:
     ----------
     m
         Rows of all entries of a batch together.
+    sm_clock_hz
+        Of the compute units, read round the measurement; None if it was not.
     """
 
     m: int
@@ -48,6 +59,7 @@ class GemmSample:
     time_s: float
     entries: int = 1
     accumulate: bool = False
+    sm_clock_hz: float | None = None
 
     @property
     def shape(self) -> GemmShape:
@@ -112,7 +124,8 @@ def fit_gemm(
         return NotFitted(reason=f"{len(points)} shapes; {LEAST_POINTS} are needed")
     dtype = points[0].dtype
     assert all(p.dtype == dtype for p in points)
-    problem = _Problem(profile, gpu, profile.rates.get(dtype) or next(iter(profile.rates.values())))
+    start = profile.rates.get(dtype) or next(iter(profile.rates.values()))
+    problem = _Problem(profile, gpu, start, points)
     found = problem.fit(points)
     rates = problem.rates(found.values)
     if held_out:
@@ -165,16 +178,35 @@ def measured_table(samples: Sequence[GemmSample]) -> tuple[MeasuredGemm, ...]:
             time_s=s.time_s,
             entries=s.entries,
             accumulate=s.accumulate,
+            sm_clock_hz=s.sm_clock_hz,
         )
         for s in _distinct(samples)
     )
 
 
 def _distinct(samples: Sequence[GemmSample]) -> list[GemmSample]:
-    by_shape: dict[GemmSample, list[float]] = {}
+    by_shape: dict[GemmSample, list[GemmSample]] = {}
     for sample in samples:
-        by_shape.setdefault(replace(sample, time_s=0.0), []).append(sample.time_s)
-    return [replace(s, time_s=statistics.median(times)) for s, times in by_shape.items()]
+        by_shape.setdefault(replace(sample, time_s=0.0, sm_clock_hz=None), []).append(sample)
+    return [
+        replace(
+            shape,
+            time_s=statistics.median(s.time_s for s in found),
+            sm_clock_hz=_median(s.sm_clock_hz for s in found),
+        )
+        for shape, found in by_shape.items()
+    ]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of the values that are known."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def reference_clock(samples: Iterable[GemmSample]) -> float | None:
+    """The clock that rates fitted to samples belong to: the highest; None if none was read."""
+    return max((s.sm_clock_hz for s in samples if s.sm_clock_hz is not None), default=None)
 
 
 RATES = (  # with bounds; the rates of memory are in HBM bandwidths
@@ -189,18 +221,25 @@ RATES = (  # with bounds; the rates of memory are in HBM bandwidths
     ("stream_overlap", 0.0, 1.0),
     ("split_s", 0.0, 50e-6),
 )
+CLOCK = ("clock_exponent", 0.0, 1.0)  # only where clocks differ
+CLOCKS_DIFFER = 1.05
 OF_HBM = ("input_bytes_per_s", "output_bytes_per_s")
 
 
 class _Problem:
     """The formula with free rates."""
 
-    def __init__(self, profile: GemmProfile, gpu: Gpu, start: GemmRates) -> None:
+    def __init__(
+        self, profile: GemmProfile, gpu: Gpu, start: GemmRates, points: Sequence[GemmSample]
+    ) -> None:
         self.grid = TileGrid(profile)
         self.units = gpu.num_compute_units
         self._start = start
+        self._reference_hz = profile.sm_clock_hz
+        clocks = [p.sm_clock_hz for p in points if p.sm_clock_hz is not None]
+        free = [*RATES, CLOCK] if clocks and max(clocks) > CLOCKS_DIFFER * min(clocks) else RATES
         self._parameters = tuple(
-            _parameter(name, least, most, start, gpu) for name, least, most in RATES
+            _parameter(name, least, most, start, gpu) for name, least, most in free
         )
 
     def rates(self, values: Mapping[str, float]) -> GemmRates:
@@ -208,7 +247,8 @@ class _Problem:
 
     def predict(self, rates: GemmRates, points: Sequence[GemmSample]) -> list[float]:
         columns = self.grid.columns([p.shape for p in points])
-        body_s, _ = body_times(rates, self.grid, columns, self.units, self.units)
+        speed = np.array([clock_speed(rates, p.sm_clock_hz, self._reference_hz) for p in points])
+        body_s, _ = body_times(rates, self.grid, columns, self.units, self.units, speed)
         return [float(x) for x in body_s + rates.startup_s]
 
     def residuals(
@@ -247,19 +287,21 @@ def _held_out(
     """Errors of all shapes and of large ones, each half predicted by a fit to the other.
 
     A fifth at a time where there are few. Where the profile lets measured shapes correct the formula,
-    those that were not left out do.
+    those that were not left out do. Each shape is predicted at the clock that it was measured at.
     """
     told: dict[GemmSample, list[float]] = {}
     dtype = points[0].dtype
 
-    def model(half: Sequence[GemmSample]) -> GemmModel:
+    def model(half: Sequence[GemmSample]) -> Callable[[float | None], GemmModel]:
         rates = profile.rates | {dtype: problem.fitted(half)}
         table = measured_table(half) if profile.correction_reach > 0 else ()
         fitted = replace(profile, rates=rates, measured=table)
-        return GemmModel(fitted, gpu.num_compute_units, gpu.name)
+        return cache(
+            lambda clock_hz: GemmModel(fitted, gpu.num_compute_units, gpu.name, sm_clock_hz=clock_hz)
+        )
 
-    def predict(fitted: GemmModel, point: GemmSample) -> float:
-        predicted = fitted.cost(point.shape).time_s
+    def predict(fitted: Callable[[float | None], GemmModel], point: GemmSample) -> float:
+        predicted = fitted(point.sm_clock_hz).cost(point.shape).time_s
         told.setdefault(point, []).append(predicted)
         return predicted
 

@@ -186,6 +186,7 @@ def _of_records(measurements: Sequence[Measurement], notes: list[str]) -> list[G
                 time_s=time_s,
                 entries=entries,
                 accumulate=bool(m.params.get("accumulate")),
+                sm_clock_hz=m.sm_clock_hz,
             )
         )
     if loops:

@@ -27,6 +27,8 @@ __all__ = [
 CostKind: TypeAlias = Literal["profile", "ideal"]
 Submission: TypeAlias = Literal["graph", "eager"]
 
+MOST_CLOCK_RATIO = 3.0  # beyond, a clock is rather a mistaken unit
+
 
 @dataclass(frozen=True, slots=True)
 class CopyCost:
@@ -57,11 +59,14 @@ class CostModel:
     draw
         Number of a draw of what the fits leave open, instead of the fitted values; see
         `ficco_sim.costs.uncertainty`. Its links differ too: simulate on the model's ``machine``.
+    sm_clock_hz
+        Clock of the compute units; unless given, see `ficco_sim.costs.gemm`.
 
     Raises
     ------
     ScenarioError
-        If an argument is unknown, or a draw of ideal costs is asked for.
+        If an argument is unknown, a draw of ideal costs is asked for, or a clock of a machine whose
+        rates do not say at which clock they hold.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class CostModel:
         submission: Submission = "graph",
         *,
         draw: int | None = None,
+        sm_clock_hz: float | None = None,
     ) -> None:
         if kind not in ("profile", "ideal"):
             raise ScenarioError(f"costs: {kind!r} must be profile or ideal")
@@ -87,8 +93,15 @@ class CostModel:
         self.kind = kind
         self.submission = submission
         self.ideal = kind == "ideal"
+        if sm_clock_hz is not None:
+            _check_clock(sm_clock_hz, machine)
+        self.sm_clock_hz = sm_clock_hz
         self.gemm_model = GemmModel(
-            machine.profile.gemm, machine.gpu.num_compute_units, machine.gpu.name, error
+            machine.profile.gemm,
+            machine.gpu.num_compute_units,
+            machine.gpu.name,
+            error,
+            sm_clock_hz,
         )
         launch = machine.profile.launch
         per_task = launch.eager_submit_s if submission == "eager" else launch.graph_submit_s
@@ -146,6 +159,20 @@ class CostModel:
             lost_bytes = dma.row_overhead_bytes + dma.gap_share * gap_bytes
             rate *= row_bytes / (row_bytes + lost_bytes)
         return CopyCost(dma.setup_s, dma.completion_s, rate, emulated)
+
+
+def _check_clock(sm_clock_hz: float, machine: Machine) -> None:
+    reference_hz = machine.profile.gemm.sm_clock_hz
+    if reference_hz is None:
+        raise ScenarioError(
+            f"sm_clock_hz: the GEMM rates of {machine.gpu.name} do not say at which clock they hold: "
+            "calibrate it from records that do"
+        )
+    if not reference_hz / MOST_CLOCK_RATIO <= sm_clock_hz <= reference_hz * MOST_CLOCK_RATIO:
+        raise ScenarioError(
+            f"sm_clock_hz: {sm_clock_hz} must be within {MOST_CLOCK_RATIO:g} times of the "
+            f"{reference_hz:.4g} that the rates of {machine.gpu.name} hold at"
+        )
 
 
 def gemm_shape(task: Gemm, dtype: str) -> GemmShape:

@@ -7,7 +7,7 @@ The model (parameters in `GemmRates`) takes the best of all macro tiles (a, b) a
     Ks     = ceil(K/s/32) * 32
     math   = waves * 2 a b Ks / unit_rate * (1 + edge * (1/a + 1/b))
     feed   = waves * (a + b) * Ks * bytes / (feed_rate / all_units)
-    loop   = (math^6 + feed^6)^(1/6)
+    loop   = (math^6 + feed^6)^(1/6) / (clock / reference clock)^clock_exponent
     stream = C bytes / output_rate + (A + B bytes) / input_rate
     body   = loop + stream - overlap * min(loop, stream) + waves * wave_s
              + [s > 1] * (split_s + 4 M N s / output_rate)
@@ -15,6 +15,9 @@ The model (parameters in `GemmRates`) takes the best of all macro tiles (a, b) a
 
 An accumulating GEMM reads C as well, at the input rate. Measured shapes win over the formula, and
 correct it nearby (`GemmProfile.correction_reach`). The profile's fits give the errors.
+
+Unless a clock is asked for, the formula is at the reference clock and measured times are as they were,
+each at its own clock: long GEMMs of the table lower it by the power that they take.
 """
 
 import math
@@ -38,6 +41,7 @@ __all__ = [
     "ShapeColumns",
     "TileGrid",
     "body_times",
+    "clock_speed",
     "wave_efficiency",
 ]
 
@@ -181,9 +185,19 @@ class TileGrid:
 
 
 def body_times(
-    rates: GemmRates, grid: TileGrid, shapes: ShapeColumns, units: int, all_units: int
+    rates: GemmRates,
+    grid: TileGrid,
+    shapes: ShapeColumns,
+    units: int,
+    all_units: int,
+    speed: Floats | float = 1.0,
 ) -> tuple[Floats, Floats]:
     """The formula: seconds after start-up, and fill, of every shape on some of all compute units.
+
+    Parameters
+    ----------
+    speed
+        Of the main loop against that at the reference clock, see `clock_speed`; for all, or [S].
 
     Returns
     -------
@@ -200,6 +214,7 @@ def body_times(
     loop_s = loop_s * (1 + rates.edge_elements * grid.inverse_sides)
     feed_s = (a + b) * k_part * shapes.in_bytes * (all_units / rates.feed_bytes_per_s)
     main_s = waves * (loop_s**NORM + feed_s**NORM) ** (1 / NORM)
+    main_s = main_s / np.asarray(speed).reshape(-1, 1, 1)
     output_bytes = m * n * shapes.out_bytes
     streams_s = output_bytes / rates.output_bytes_per_s
     streams_s = streams_s + (m * k + n * k) * shapes.in_bytes / rates.input_bytes_per_s
@@ -216,6 +231,13 @@ def body_times(
     return body_s, np.broadcast_to(fill, body.shape).reshape(num_shapes, -1)[rows, best]
 
 
+def clock_speed(rates: GemmRates, clock_hz: float | None, reference_hz: float | None) -> float:
+    """Speed of the main loop at a clock against that at the reference; 1 where one is not known."""
+    if clock_hz is None or reference_hz is None:
+        return 1.0
+    return float((clock_hz / reference_hz) ** rates.clock_exponent)
+
+
 class GemmModel:
     """Evaluates the model for one gpu; results are kept.
 
@@ -230,6 +252,8 @@ class GemmModel:
     error
         Of a shape, and whether it was measured: how many times as long as the model says it takes;
         none unless given, see `ficco_sim.costs.uncertainty`.
+    sm_clock_hz
+        Clock of the compute units; unless given, see this file's head.
     """
 
     def __init__(
@@ -238,6 +262,7 @@ class GemmModel:
         num_compute_units: int,
         gpu_name: str,
         error: Callable[[GemmShape, bool], float] | None = None,
+        sm_clock_hz: float | None = None,
     ) -> None:
         self.profile = profile
         self._error = error
@@ -245,8 +270,9 @@ class GemmModel:
         self._gpu_name = gpu_name
         self._grid = TileGrid(profile)
         self._known: dict[tuple[GemmShape, int], GemmCost] = {}
+        self._clock_hz = sm_clock_hz
         self._measured = {
-            (g.m, g.n, g.k, g.dtype, g.entries, g.accumulate): g.time_s for g in profile.measured
+            (g.m, g.n, g.k, g.dtype, g.entries, g.accumulate): g for g in profile.measured
         }
         self._neighbours: dict[str, _Neighbours | None] = {}
 
@@ -294,23 +320,32 @@ class GemmModel:
         return [self.cost(shape) for shape in shapes]
 
     def measured_s(self, shape: GemmShape) -> float | None:
-        """Seconds of the very shape in the table of measured ones, if it is there."""
+        """Seconds of the very shape in the table of measured ones, at the clock asked for."""
         rows = shape.entry_rows
         if len(set(rows)) != 1:
             return None
         key = (shape.m, shape.n, shape.k, shape.dtype, len(rows), shape.accumulate)
-        return self._measured.get(key)
+        found = self._measured.get(key)
+        if found is None or self._clock_hz is None or found.sm_clock_hz is None:
+            return None if found is None else found.time_s
+        then_s = self._formulas([shape], self.num_compute_units, [found.sm_clock_hz])[0].time_s
+        return found.time_s * self.formula(shape).time_s / then_s
 
     def formula(self, shape: GemmShape, compute_units: int | None = None) -> GemmCost:
         """The formula alone, whatever was measured."""
         units = self.num_compute_units if compute_units is None else compute_units
         return self._formulas([shape], units)[0]
 
-    def _formulas(self, shapes: Sequence[GemmShape], units: int) -> list[GemmCost]:
-        """The formula for shapes of one element type."""
+    def _formulas(
+        self, shapes: Sequence[GemmShape], units: int, clocks_hz: Sequence[float | None] = ()
+    ) -> list[GemmCost]:
+        """The formula for shapes of one element type; at clocks of their own if they are given."""
         rates = self.rates(shapes[0].dtype)
         columns = self._grid.columns(shapes)
-        body_s, fill = body_times(rates, self._grid, columns, units, self.num_compute_units)
+        reference_hz = self.profile.sm_clock_hz
+        speeds = [clock_speed(rates, c, reference_hz) for c in clocks_hz or [self._clock_hz]]
+        speed = np.array(speeds)
+        body_s, fill = body_times(rates, self._grid, columns, units, self.num_compute_units, speed)
         return [
             GemmCost(rates.startup_s, float(body), float(filled), rates.wave_rounding)
             for body, filled in zip(body_s, fill, strict=True)
@@ -355,10 +390,9 @@ class GemmModel:
         shapes = [
             GemmShape((g.m // g.entries,) * g.entries, g.n, g.k, dtype, g.accumulate) for g in found
         ]
-        rates = self.rates(dtype)
-        units = self.num_compute_units
-        body_s, _ = body_times(rates, self._grid, self._grid.columns(shapes), units, units)
-        logs = np.log(np.array([g.time_s for g in found]) / (body_s + rates.startup_s))
+        clocks_hz = [None if self._clock_hz is None else g.sm_clock_hz for g in found]
+        formulas = self._formulas(shapes, self.num_compute_units, clocks_hz)
+        logs = np.log([g.time_s / f.time_s for g, f in zip(found, formulas, strict=True)])
         good = logs < math.log(BAD_KERNEL)
         sizes = np.array([_features(shape) for shape in shapes])[good]
         return _Neighbours(sizes, logs[good], self.profile.correction_reach) if len(sizes) else None

@@ -1,14 +1,15 @@
 """Hold a machine's profile against measured plans, or a profile refitted without each workload."""
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeAlias
 
 from ficco_sim.costs import CostKind, CostModel, Submission
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.measured_plans import workload_of
-from ficco_sim.records import Measurement
 from ficco_sim.validation.choose import ChosenPlans
 from ficco_sim.validation.rows import PlanRow, plan_row
 from ficco_sim.validation.totals import (
@@ -94,8 +95,8 @@ def validate(
     FiccoError
         If plans and machine do not fit together.
     """
-    model = _model(chosen, machine, costs)
-    return _validate(chosen, lambda _: model, num_worst, progress, held_out=False)
+    model_of = _models(chosen, lambda _: machine, costs)
+    return _validate(chosen, model_of, num_worst, progress, held_out=False)
 
 
 def leave_one_out(
@@ -121,28 +122,35 @@ def leave_one_out(
     FiccoError
         As `validate`, and what the refit raises.
     """
-    models: dict[Workload, CostModel] = {}
-
-    def model_of(measurement: Measurement) -> CostModel:
-        workload = workload_of(measurement)
-        if workload not in models:
-            models[workload] = _model(chosen, refit(workload), costs)
-        return models[workload]
-
+    model_of = _models(chosen, refit, costs)
     return _validate(chosen, model_of, num_worst, progress, held_out=True, fitted_to=fitted_to)
 
 
-def _model(chosen: ChosenPlans, machine: Machine, costs: CostKind) -> CostModel:
-    if machine.num_gpus != chosen.num_gpus:
-        raise ScenarioError(
-            f"the plans are for {chosen.num_gpus} gpus, machine {machine.name} has {machine.num_gpus}"
-        )
-    return CostModel(machine, costs, chosen.submission)
+def _models(chosen: ChosenPlans, machine_of: Refit, costs: CostKind) -> Callable[[Workload], CostModel]:
+    """Cost models of each workload's machine, at the clock at which its plans ran."""
+    clocks: dict[Workload, list[float]] = {}
+    for found in chosen.plans:
+        read = [m.sm_clock_hz for m in found if m.sm_clock_hz is not None]
+        clocks.setdefault(workload_of(found[0]), []).extend(read)
+
+    @cache
+    def model_of(workload: Workload) -> CostModel:
+        machine, read = machine_of(workload), clocks[workload]
+        if machine.num_gpus != chosen.num_gpus:
+            raise ScenarioError(
+                f"the plans are for {chosen.num_gpus} gpus, machine {machine.name} has "
+                f"{machine.num_gpus}"
+            )
+        known = read and machine.profile.gemm.sm_clock_hz is not None
+        clock_hz = statistics.fmean(read) if known else None
+        return CostModel(machine, costs, chosen.submission, sm_clock_hz=clock_hz)
+
+    return model_of
 
 
 def _validate(
     chosen: ChosenPlans,
-    model_of: Callable[[Measurement], CostModel],
+    model_of: Callable[[Workload], CostModel],
     num_worst: int,
     progress: Progress | None,
     *,
@@ -153,7 +161,7 @@ def _validate(
     for done, found in enumerate(chosen.plans):
         if progress is not None:
             progress(done, len(chosen.plans), str(found[0].params.get("workload")))
-        model = model_of(found[0])
+        model = model_of(workload_of(found[0]))
         rows.append(plan_row(found, model))
     workloads = workload_rows(rows)
     measured = [m for found in chosen.plans for m in found]
