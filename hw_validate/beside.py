@@ -146,7 +146,7 @@ class Beside:
     unequal
         Names of conditions that differ between the sets: machine, driver, libraries, settings.
     first_labels, second_labels
-        What in the sets is not what it stands for.
+        What in the plans of each set that are compared is not what it stands for.
     """
 
     schedules: tuple[ScheduleRow, ...]
@@ -163,8 +163,13 @@ class Beside:
 Key = tuple[tuple[str, Scalar], ...]
 
 
-def lay_beside(first: Records, second: Records) -> Beside:
+def lay_beside(first: Records, second: Records, *, maps: tuple[str, str] | None = None) -> Beside:
     """Match the plans of two sets of records.
+
+    Parameters
+    ----------
+    maps
+        Only this map of the first set, and this one of the second.
 
     Raises
     ------
@@ -172,16 +177,19 @@ def lay_beside(first: Records, second: Records) -> Beside:
         If they have no plan in common.
     """
     here, there = _by_plan(first.measurements), _by_plan(second.measurements)
-    pairs = [
-        _pair(dict(key), (map_here, map_there), (here, there))
+    matched = [
+        (key, wanted)
         for key in here
         if key in there
-        for map_here, map_there in _maps(here[key], there[key])
+        for wanted in ([maps] if maps is not None else _maps(here[key], there[key]))
+        if wanted[0] in here[key] and wanted[1] in there[key]
     ]
+    pairs = [_pair(dict(key), wanted, (here, there)) for key, wanted in matched]
     if not pairs:
         raise ScenarioError(
             f"the sets have no plan in common: {len(here)} plans and {len(there)}; a plan is matched "
             "by workload, number of gpus, schedule, knobs, engine and submission"
+            + ("" if maps is None else f", here on {maps[0]} and {maps[1]}")
         )
     groups: dict[tuple[str, str, str], list[Pair]] = {}
     cases: dict[tuple[str, ...], list[Pair]] = {}
@@ -196,8 +204,8 @@ def lay_beside(first: Records, second: Records) -> Beside:
         only_first=len(here.keys() - there.keys()),
         only_second=len(there.keys() - here.keys()),
         unequal=_unequal(first, second),
-        first_labels=_labels(first.usable),
-        second_labels=_labels(second.usable),
+        first_labels=_labels(m for key, (name, _) in matched for m in here[key][name]),
+        second_labels=_labels(m for key, (_, name) in matched for m in there[key][name]),
         pairs=tuple(pairs),
     )
 

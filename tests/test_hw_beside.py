@@ -118,6 +118,18 @@ def test_equal_maps_go_together_others_each_with_each():
     }
 
 
+def test_one_pair_of_maps_can_be_asked_for(capsys, tmp_path):
+    first = [plan("serial", 10), plan("serial", 11, **MESH)]
+    found = lay_beside(records(*first), records(*first), maps=("mesh", "host"))
+    assert [pair.maps for pair in found.pairs] == ["mesh beside host"]
+    assert found.pairs[0].difference == pytest.approx(0.1)
+    path = write(tmp_path / "a.jsonl", first)
+    given = ["beside", path, "--against", path, "--maps"]
+    assert "1 pairs" in hw(capsys, *given, "host, mesh").out
+    assert "here on host and own" in hw(capsys, *given, "host,own", code=2).err
+    assert "--maps: 'host' must be two names" in hw(capsys, *given, "host", code=2).err
+
+
 def test_passes_are_put_together_and_what_is_no_usable_plan_is_left_out():
     first = records(plan("serial", 9, 10), plan("serial", 11, 12, sequence=1), plan("shard-p2p"))
     second = records(

@@ -20,6 +20,10 @@ def beside(
     against: Annotated[
         list[Path], Parameter(help="A file of the second set, such as real runs; may be repeated.")
     ],
+    maps: Annotated[
+        str | None,
+        Parameter(help="Only this map of the first set and this of the second, such as switch,own."),
+    ] = None,
     csv: Annotated[
         str | None,
         Parameter(
@@ -35,10 +39,13 @@ def beside(
 
     if json == csv == "-":
         raise ScenarioError("--json - and --csv -: only one can be the standard output")
+    pair = None if maps is None else tuple(name.strip() for name in maps.split(","))
+    if pair is not None and len(pair) != 2:
+        raise ScenarioError(f"--maps: {maps!r} must be two names with a comma")
     first, second = (
         merge_records([(path, read_records(path)) for path in paths]) for paths in (records, against)
     )
-    found = lay_beside(first, second)
+    found = lay_beside(first, second, maps=None if pair is None else (pair[0], pair[1]))
     if csv is not None:
         write_text_to(pairs_csv(found.pairs), csv)
     if write_json(to_plain(found), json) or csv == "-":
