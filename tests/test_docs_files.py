@@ -42,6 +42,17 @@ def read_tables(page: str) -> dict[str, dict[str, str]]:
 
 
 TABLES = read_tables(PAGE)
+ELSEWHERE = {
+    "plan": "`plan` ([Plan](#plan))",
+    "schema": "`schema`",
+    "topology make": "And `topology make`; `topology import` adds",
+    "topology import": "And `topology make`; `topology import` adds",
+    **dict.fromkeys(
+        (f"scenarios make {maker}" for maker in ("grid", "measured", "named", "random")),
+        "And `scenarios make`.",
+    ),
+    "hw_validate microbench": "And `microbench`.",
+}
 SCALARS = {
     "text": lambda value: isinstance(value, str),
     "true/false": lambda value: isinstance(value, bool),
@@ -119,6 +130,18 @@ def test_every_row_says_what_it_holds():
                 link = LINK.fullmatch(kind)
                 told = kind in SCALARS or KEYS.fullmatch(kind) or (link and link[1] in TABLES)
                 assert told, f"{name}.{key}: {holds}"
+
+
+def test_every_verb_with_json_has_a_table():
+    cli = (ROOT / "docs" / "cli.md").read_text()
+    sections = re.findall(r"^##+ (?:ficco|python -m) (.+?)\n(.*?)```\n", cli, re.MULTILINE | re.DOTALL)
+    verbs = {name for name, text in sections if re.search(r"^│.* --json STR", text, re.MULTILINE)}
+    assert verbs > {"compare", "hw_validate run"}
+    groups = {title.split()[0] for title in TABLES if " " in title} - {"hw_validate"}
+    missing = {verb for verb in verbs - TABLES.keys() if verb not in groups}
+    assert missing == set(ELSEWHERE)
+    for verb, told in ELSEWHERE.items():
+        assert told in PAGE, verb
 
 
 def test_links_lead_somewhere():
@@ -297,6 +320,8 @@ def hardware(measured, capsys, folder):
     yield "hw_validate allowance", measured("allowance", str(dry))
     for path in (runs, RUNS / "h200" / "host-repeated.jsonl.gz"):
         yield "hw_validate summary", measured("summary", str(path))
+    first, second = (RUNS / name / "eager.jsonl.gz" for name in ("h200", "h200_x2"))
+    yield "hw_validate beside", measured("beside", str(first), "--against", str(second))
     here, there = folder / "measured.json", folder / "simulated.json"
     (key,) = [m.key for m in read_records(runs).measurements]
     assert hw_main(["summary", str(runs), "--spans", str(here), "--key", key]) == 0
