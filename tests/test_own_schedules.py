@@ -161,6 +161,9 @@ def test_the_command_line_takes_the_file(capsys, tmp_path):
         ("def f(:\n", "f", "own.py: line 1: SyntaxError"),
         ("def f(w, p):\n    return w.rows\n", "f", "own.py:f: line 2: AttributeError"),
         ("def f(w, p):\n    return None\n", "f", "own.py:f': returned a NoneType, not a Plan"),
+        ("def f(w, p):\n    raise SystemExit(0)\n", "f", "own.py:f: line 2: SystemExit: 0"),
+        ("f = max\n", "f", "own.py:f: its arguments cannot be told"),
+        ("f = 3\n", "f", "the file defines no function 'f'"),
         ("def f():\n    return None\n", "f", "own.py:f: TypeError: f() takes 0 positional"),
     ],
 )

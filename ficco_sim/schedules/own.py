@@ -1,6 +1,7 @@
 """Schedules of the user's: a function in a Python file, named ``FILE.py:FUNCTION``."""
 
 import functools
+import inspect
 from typing import Any
 
 from ficco_sim.errors import FiccoError, ScenarioError
@@ -26,6 +27,10 @@ def load_schedule(text: str) -> Schedule:
         raise ScenarioError(f"schedule {text!r}: must be FILE.py:FUNCTION")
     path, function = named
     found = find_function(path, function, ScenarioError)
+    try:
+        inspect.signature(found)
+    except (TypeError, ValueError) as error:
+        raise ScenarioError(f"{text}: its arguments cannot be told") from error
 
     @functools.wraps(found)
     def schedule(*arguments: Any, **knobs: Any) -> Plan:
@@ -33,7 +38,7 @@ def load_schedule(text: str) -> Schedule:
             return found(*arguments, **knobs)  # type: ignore[no-any-return]
         except FiccoError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             where = f"{text}:{line_in(path, error)}"
             raise ScenarioError(f"{where} {type(error).__name__}: {error}") from error
 
