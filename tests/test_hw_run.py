@@ -182,6 +182,23 @@ def test_a_map_may_let_other_gpus_compute_for_other_schedules(capsys, out):
     assert {m.params["map"] for m in measured} == {"0-3=dev0", "0=dev0,1-3=host"}
 
 
+def test_eight_gpus_on_eight_devices(capsys, out, tmp_path):
+    """Measured, microbenchmarks too, and summed up; no label claims that a gpu is shared."""
+    eight = ["--device", "cpu", "--num-gpus", "8", "--rounds", "2"]
+    hw(capsys, "run", *eight, *GEMM, *FEW, "--engine", "dma,core", "--out", out)
+    measured = read_records(out).measurements
+    assert len(measured) == 6
+    assert all(m.usable for m in measured)
+    assert {m.params["map"] for m in measured} == {
+        ",".join(f"{gpu}=dev{gpu}" for gpu in range(8)),
+    }
+    assert {label for m in measured for label in m.labels} == set(CpuBackend.labels)
+    assert "gemm-64x16x32" in hw(capsys, "summary", out).out
+    parts = tmp_path / "parts.jsonl"
+    hw(capsys, "microbench", *eight, "--devices", "8", "--sets", "launch", "--out", parts)
+    assert all(m.usable for m in read_records(parts).measurements)
+
+
 def test_eager_and_graph_are_measured_apart(capsys, out):
     hw(capsys, *BASE, *GEMM, *FEW, "--submission", "graph,eager", "--out", out)
     measured = read_records(out).measurements
