@@ -14,6 +14,7 @@ plans="--num-gpus $gpus --engine dma,core --rounds 8"
 exchange=
 if test "$gpus" = 8; then exchange="--workload mixtral-8x7b-ep8-gate-up-2k"; fi
 dry=
+mkdir -p "$out"
 
 measure() {
 	name=$1
