@@ -142,6 +142,8 @@ def test_copy_kernels_slow_both_sides_and_engines_only_the_gemm(data):
         assert by["core"].gemm_cil > by["dma"].gemm_cil > 1
         assert by["core"].comm_cil > 1.3
         assert by["dma"].comm_cil == pytest.approx(1)
+        for loss in (by["core"].gemm_cil, by["core"].comm_cil):
+            assert f"{loss - 1:.0%}".removesuffix("%") in section("Contention loss")
 
 
 def test_ideal_and_its_fraction(data):
@@ -222,6 +224,11 @@ def test_errors_of_the_formula_are_as_the_page_says(data):
     slowest = max(1 / ratio for _, ratio in points)
     assert f"up to {slowest:.1f} times" in text
     assert max(ratio for _, ratio in points) < slowest  # the tail is one-sided
+
+
+def test_some_schedules_of_the_figure_are_too_close_to_call():
+    words = words_of((DOCS / "figures" / "too_close.svg").read_text())
+    assert sum(word.endswith(" ~") for word in words) >= 1
 
 
 def test_labels_are_all_counted_and_h200_rests_on_measurements(data):

@@ -177,8 +177,12 @@ def test_a_line_that_was_not_printed_is_not_found(line):
 
 def slugs_of(page: str) -> set[str]:
     """Anchors of a page's headings, as hosts of repositories make them."""
-    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    slugs: list[str] = []
+    for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        again = sum(re.fullmatch(rf"{re.escape(slug)}(-\d+)?", known) is not None for known in slugs)
+        slugs.append(f"{slug}-{again}" if again else slug)
+    return set(slugs)
 
 
 @pytest.mark.parametrize(
