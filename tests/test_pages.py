@@ -292,11 +292,21 @@ def test_errors_are_the_users(argv, words, tmp_path, monkeypatch, capsys):
         {"results": "x"},
         {"serial_s": "x"},
         {"verdict": None},
+        {"results.0.interval_s": [0.0, 1.0]},
+        {"results.0.speedup": 1e300},
+        {"results.0.makespan_s": 0.0},
     ],
 )
 def test_wrong_json_is_refused(change, subject, tmp_path):
     path = tmp_path / "compare.json"
-    path.write_text(dump_json(subject.comparison.to_plain() | change))
+    document = subject.comparison.to_plain()
+    for way, value in change.items():
+        place, *keys = way.split(".0.")
+        if keys:
+            document[place][0][keys[0]] = value
+        else:
+            document[place] = value
+    path.write_text(dump_json(document))
     with pytest.raises(FileError, match=r"compare\.json"):
         pages.read_result(path, command="c")
 

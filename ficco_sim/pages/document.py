@@ -8,10 +8,9 @@ from ficco_sim.pages.figures import Drawing
 from ficco_sim.pages.render import inlined, render
 from ficco_sim.pages.tables import Table, markdown
 
-__all__ = ["MAX_ROWS", "Document", "Section", "card", "document_html", "document_markdown", "short"]
+__all__ = ["MAX_ROWS", "Document", "Section", "card", "document_html", "document_markdown"]
 
 MAX_ROWS = 2000  # of a table; more would make the page too large
-LONGEST_NAME = 34  # characters of a name in a figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +97,3 @@ def document_markdown(document: Document) -> str:
     """The verdict, the remarks and all tables, as Markdown."""
     tables = [section.table for section in document.sections if section.table is not None]
     return markdown(document.title, document.verdict, document.remarks, tables)
-
-
-def short(name: str) -> str:
-    """A name that fits beside an axis."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\u2026"

@@ -8,7 +8,7 @@ from ficco_sim.comparison import Result, best_of_each
 from ficco_sim.pages.links import MAX_NODES, link_figure
 from ficco_sim.pages.style import BAD, GOOD, INK, MUTED, PART_STYLES, new_figure
 from ficco_sim.pages.subject import Subject
-from ficco_sim.pages.words import PARTS
+from ficco_sim.pages.words import PARTS, short
 from ficco_sim.sensitivity import WhatIf
 from ficco_sim.units import MS, US
 
@@ -92,9 +92,9 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 
 def _name(result: Result, rows: Sequence[Result]) -> str:
     both = len({row.engine for row in rows}) > 1
-    engine = f" ({result.engine})" if both else ""
+    engine = f" ({short(result.engine)})" if both else ""
     emulated = "*" if "emulated-2d" in result.labels else ""
-    return f"{result.schedule}{emulated}{engine}"
+    return f"{short(result.schedule)}{emulated}{engine}"
 
 
 def _label(axes: "Axes", x: float, place: int, words: str, *, size: int = 9) -> None:

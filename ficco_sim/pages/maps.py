@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ficco_sim.pages.document import short
+from ficco_sim.pages.words import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

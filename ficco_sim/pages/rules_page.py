@@ -8,12 +8,12 @@ import numpy as np
 from ficco_sim.heuristics.features import format_feature
 from ficco_sim.laboratory import Evaluation, RuleReport, Summary
 from ficco_sim.laboratory.evaluate import ScenarioRow
-from ficco_sim.pages.document import MAX_ROWS, Document, Section, card, short
+from ficco_sim.pages.document import MAX_ROWS, Document, Section, card
 from ficco_sim.pages.figures import FRAME_INCHES, ROW_INCHES, Drawing
 from ficco_sim.pages.maps import draw_map
 from ficco_sim.pages.style import BAD, GOOD, INK, MUTED, SETTINGS, WIDTH_INCHES, new_figure
 from ficco_sim.pages.tables import Cell, Table, number_cell, text_cell
-from ficco_sim.pages.words import sentence
+from ficco_sim.pages.words import sentence, short
 from ficco_sim.units import MS
 
 if TYPE_CHECKING:

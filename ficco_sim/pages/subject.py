@@ -18,6 +18,8 @@ from ficco_sim.workload import Workload
 
 __all__ = ["Subject", "read_comparison", "simulate_subject"]
 
+LEAST, MOST = 1e-12, 1e12  # of times and speed-ups that can be drawn
+
 ProgressCall: TypeAlias = Callable[[int, int, str], None]
 
 
@@ -106,6 +108,14 @@ def read_comparison(document: dict[str, Any], where: str, *, command: str) -> Su
     if not any(result.schedule == "serial" for result in comparison.results):
         raise FileError(f"{where}: results: serial is missing, which all others are measured by")
     for i, result in enumerate(comparison.results):
-        if result.makespan_s <= 0 or result.speedup <= 0:
-            raise FileError(f"{where}: results[{i}]: makespan_s and speedup must be more than 0")
+        for key, value in (
+            ("makespan_s", result.makespan_s),
+            ("speedup", result.speedup),
+            *([("ideal_s", result.ideal_s)] if result.ideal_s else []),
+            *(("interval_s", end_s) for end_s in result.interval_s or ()),
+        ):
+            if not LEAST <= value <= MOST:
+                raise FileError(
+                    f"{where}: results[{i}].{key}: {value:g} must be from {LEAST:g} to {MOST:g}"
+                )
     return Subject(comparison=comparison, command=command)

@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ficco_sim.pages.document import MAX_ROWS, Document, Section, card, short
+from ficco_sim.pages.document import MAX_ROWS, Document, Section, card
 from ficco_sim.pages.figures import FRAME_INCHES, ROW_INCHES, Drawing
 from ficco_sim.pages.order import LIKELY, Order, order_of_pairs, sure_from
 from ficco_sim.pages.style import BAD, GOOD, INK, MUTED, new_figure
 from ficco_sim.pages.tables import Cell, Table, absent_cell, number_cell, text_cell
-from ficco_sim.pages.words import sentence
+from ficco_sim.pages.words import sentence, short
 from ficco_sim.trace_parts import PARTS
 from ficco_sim.units import MS, format_seconds
 from ficco_sim.validation import PlanRow, Validation

@@ -14,7 +14,10 @@ __all__ = [
     "describe_operator",
     "describe_result",
     "sentence",
+    "short",
 ]
+
+LONGEST_NAME = 34  # characters of a name in a figure
 
 CAUSES: dict[Cause, str] = {
     "compute-bound": "the GEMM itself: nearly all communication is hidden behind it",
@@ -80,6 +83,11 @@ GLOSSARY = (
 def sentence(words: str) -> str:
     """Words with a capital letter first; abbreviations stay as they are."""
     return words[:1].upper() + words[1:]
+
+
+def short(name: str) -> str:
+    """A name that fits beside an axis."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\u2026"
 
 
 def describe_operator(workload: Workload | None, machine: Machine | None) -> str:
