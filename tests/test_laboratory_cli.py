@@ -58,7 +58,7 @@ def test_evaluate_has_stable_keys_and_known_numbers(capsys):
     first = found["rules"][0]
     assert list(first) == [
         "rule", "description", "parameters", "reference", "total", "by_machine", "by_set", "confusion",
-        "fault_counts", "faults", "small_sets",
+        "fault_counts", "faults", "small_sets", "worst", "regret_percentiles",
     ]  # fmt: skip
     total = first["total"]
     assert (total["num_right"], total["num_unsure"], total["num_wrong"]) == (10, 0, 10)
