@@ -342,6 +342,15 @@ TIMELINE = """
   await shown("0:3");
   key("ArrowRight");
   found.third = detail.textContent;
+  const rows = document.getElementById("overview");
+  if (!rows.hidden) {
+    const at = rows.getBoundingClientRect();
+    const y = at.top + (7.5 / found.gpus.length) * at.height;
+    rows.dispatchEvent(new MouseEvent("click", { clientX: at.left + 90, clientY: y, bubbles: true }));
+    await shown("0:7");
+    select("gpu", "3");
+    await shown("0:3");
+  }
   select("beside", "5");
   await shown("0:3,5");
   select("which", "1");
@@ -351,17 +360,35 @@ TIMELINE = """
 """
 
 
+def uneven(subject):
+    """The page of 64 gpus of which no two run the same; gpu 0 ends last."""
+    runs = []
+    for plan, trace in subject.runs:
+        slower = {gpu: 1.5 - gpu / 200 for gpu in range(plan.num_gpus)}
+        spans = [
+            replace(s, start_s=s.start_s * slower[s.queue.gpu], end_s=s.end_s * slower[s.queue.gpu])
+            for s in trace.spans
+        ]
+        runs.append((plan, replace(trace, spans=tuple(spans))))
+    page = pages.compare_page(replace(subject, runs=tuple(runs)))
+    check_page(page)
+    return page
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 def test_pages_in_a_browser(page8, page64, tmp_path):
     act = TIMELINE + TABLES_AND_MARKS.replace("return {", "return { ...found,")
-    seen = look(tmp_path, {"8": page8[1], "64": page64[1]}, act)
-    for (name, _), found in seen.items():
+    seen = look(tmp_path, {"8": page8[1], "64": page64[1], "uneven": uneven(page64[0])}, act)
+    for (kind, _), found in seen.items():
+        name = "8" if kind == "8" else "64"
+        assert found["overview"] == (kind != "uneven")
         for table in found["tables"]:
             check_sorted(table["columns"])
         assert found["first"] == ("0:0,1,2,3,4,5,6,7" if name == "8" else "0:0")
         assert [gpu for gpu in found["gpus"] if gpu != "all"] == [str(i) for i in range(int(name))]
         assert ("all" in found["gpus"]) == (name == "8")
-        assert f"All {name} gpus run the same" in found["course"]
+        course = "Every gpu runs differently" if kind == "uneven" else f"All {name} gpus run the same"
+        assert course in found["course"]
         assert found["hovered"] != found["before"]
         assert re.match(
             r"GEMM gemm\.\S+ on gpu 0, compute queue 0\n.* to .*\n.*FLOP.*\nwaits for", found["hovered"]

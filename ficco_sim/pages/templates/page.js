@@ -138,6 +138,7 @@ for (const figure of document.querySelectorAll("figure")) {
         : kinds === timeline.gpus.length ? "Every gpu runs differently; gpu " + timeline.last + " ends last."
           : kinds + " courses among " + timeline.gpus.length + " gpus; gpu " + timeline.last + " ends last.");
     overview.hidden = all() || (kinds === 1 && !missing);
+    if (!overview.hidden) { course.textContent += " A row per gpu, the darker the more of the time a GEMM runs; a click chooses the gpu."; }
     return showGpus(true);
   }
 
