@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 from ficco_sim.errors import FileError
 from ficco_sim.pages.files import check_folder
 from ficco_sim.studies import MIME, write_shown
 
 FOLDER = Path(__file__).parent
-TIMEOUT_S = 300  # of one cell
+TIMEOUT_S = 600  # of one cell, on a busy machine
 
 
 def notebooks() -> list[Path]:
@@ -43,7 +43,7 @@ def run(path: Path) -> nbformat.NotebookNode:
         ways = {"transport": "ipc", "ip": f"{sockets}/kernel"} if os.name == "posix" else {}
         client = NotebookClient(
             notebook,
-            km=AsyncKernelManager(**ways),
+            config=Config({"KernelManager": ways}),
             timeout=TIMEOUT_S,
             resources={"metadata": {"path": str(path.parent)}},
         )
