@@ -93,13 +93,14 @@ def _fits(workload: Workload, machine: Machine) -> bool:
     return workload.tokens is None or len(workload.tokens) == machine.num_gpus
 
 
-def gemm_cost(workload: Workload, machine: Machine, compute_units: int | None) -> Row:
+def gemm_cost(workload: Workload, costs: CostModel, compute_units: int | None) -> Row:
     """A GEMM alone."""
+    machine = costs.machine
     most = machine.gpu.num_compute_units
     if compute_units is not None and not 1 <= compute_units <= most:
         raise ScenarioError(f"compute_units: {compute_units} must be from 1 to {most}")
     shape = GemmShape((workload.m,), workload.n, workload.k, workload.dtype)
-    time_s = CostModel(machine).gemm_model.cost(shape, compute_units).time_s
+    time_s = costs.gemm_model.cost(shape, compute_units).time_s
     peak = machine.gpu.peak_flops_per_s.get(workload.dtype)
     row: Row = {
         "time_s": time_s,
@@ -138,9 +139,9 @@ def local_copy_cost(num_bytes: int, machine: Machine) -> Row:
     return {"time_s": startup_s + body_s, "machine": machine.name, "bytes": num_bytes}
 
 
-def predicted_csv(path: Path, machine: Machine) -> str:
+def predicted_csv(path: Path, costs: CostModel) -> str:
     """The text of a CSV file of GEMM shapes with the column ``predicted_s`` added."""
-    rows = predict_gemms(path, CostModel(machine))
+    rows = predict_gemms(path, costs)
     buffer = text_io.StringIO(newline="")
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()

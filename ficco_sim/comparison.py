@@ -535,6 +535,9 @@ class _Trust:
     def remarks(self) -> list[str]:
         """Sizes outside of what was fitted, and why there are no intervals or what they leave out."""
         found = self._used.warnings(self._fits)
+        clock_hz = self._runner.costs.sm_clock_hz
+        if clock_hz is not None:
+            found.append(f"GEMMs as at a clock of {clock_hz / 1e9:.3g} GHz, not as measured")
         if not self._wanted:
             return found
         if self._runner.costs.ideal:
@@ -556,9 +559,12 @@ class _Trust:
             self._too_large = True
             return []
         if not self._models:
-            machine, submission = self._runner.machine, self._runner.costs.submission
+            machine, costs = self._runner.machine, self._runner.costs
             self._models = [
-                CostModel(machine, "profile", submission, draw=draw) for draw in range(NUM_DRAWS)
+                CostModel(
+                    machine, "profile", costs.submission, draw=draw, sm_clock_hz=costs.sm_clock_hz
+                )
+                for draw in range(NUM_DRAWS)
             ]
         return [simulate(plan, costs.machine, costs).makespan_s for costs in self._models]
 

@@ -39,6 +39,7 @@ __all__ = [
 
 STRICT = {"extra": "forbid", "strict": True}
 
+OLD_GATE_S = 100e-6  # for which gpus were held back before that followed the submission
 MAX_BYTES = 512 * 2**20  # of a file, after decompression
 MAX_LINE_BYTES = 64 * 2**20
 BATCH = 256  # lines checked at once, as setting up the check costs more than one line
@@ -247,6 +248,17 @@ class Measurement:
         """Clock of the compute units, mean of what was read before and after; None if it was not."""
         read = [s.sm_clock_hz for s in (self.before, self.after) if s.sm_clock_hz]
         return sum(read) / len(read) if read else None
+
+    @property
+    def late_submit_s(self) -> float:
+        """By how much submitting a graph outlasted the time in which gpus are held back, median.
+
+        Older records do not tell; they held gpus back for `OLD_GATE_S`.
+        """
+        late = self.series.get("late_submit_s")
+        if late is None and self.params.get("submission") == "graph":
+            late = tuple(max(0.0, s - OLD_GATE_S) for s in self.series.get("host_submit_s", ()))
+        return statistics.median(late) if late else 0.0
 
     @property
     def median_s(self) -> float:

@@ -85,7 +85,10 @@ def what_ifs(
             progress(done, len(CHANGES), f"what if: {name}")
         changed = changed_machine(machine, parts, factor)
         times = find_makespans(
-            workload, changed, costs=CostModel(changed, model.kind, model.submission), grid=grid
+            workload,
+            changed,
+            costs=CostModel(changed, model.kind, model.submission, sm_clock_hz=model.sm_clock_hz),
+            grid=grid,
         )
         schedule, knobs, makespan_s = times.points[0]
         as_it_is_s = found[0].makespan_s if found else makespan_s

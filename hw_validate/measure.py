@@ -204,6 +204,7 @@ def _measurement(
     rows = [subject.series(run) for run in samples.runs]
     for name in rows[0] if rows else ():
         series[name] = tuple(row[name] for row in rows)
+    series["late_submit_s"] = tuple(run.late_s for run in samples.runs)
     spans = None
     if samples.spanned:
         series["instrumented_s"] = tuple(run.makespan_s for run in samples.spanned)

@@ -41,7 +41,7 @@ TRUTH = GemmRates(
 )
 OFF = (1.3, 0.85, 0.9, 1.15, 1.2, 0.8, 0.9, 1.1, 1.2, 0.7)
 NEAR = GemmRates(
-    **{f.name: getattr(TRUTH, f.name) * x for f, x in zip(fields(TRUTH), OFF, strict=True)}
+    **{f.name: getattr(TRUTH, f.name) * x for f, x in zip(fields(TRUTH)[: len(OFF)], OFF, strict=True)}
 )
 
 
@@ -127,7 +127,7 @@ def test_parameters_come_back_within_their_intervals_at_the_stated_rate():
     for seed in range(20):
         noisy, _, _ = measured(seed, 150)
         found = fit_gemm(noisy, profile_of(NEAR), GPU, held_out=False)
-        assert set(found.fit.samples) == {f.name for f in fields(GemmRates)}
+        assert set(found.fit.samples) == {f.name for f in fields(GemmRates)} - {"clock_exponent"}
         for name, drawn in found.fit.samples.items():
             least, most = np.quantile(drawn, (0.05, 0.95))
             inside.append(least <= getattr(TRUTH, name) <= most)
@@ -162,7 +162,7 @@ def test_what_few_points_do_not_tell_stays_where_it_was():
         start = replace(NEAR, startup_s=6e-6)
         found = fit_gemm(tiny, profile_of(start), GPU, held_out=False)
         assert errors(found.rates, tiny).mean() < 0.01
-        for name in ("flops_per_s_per_unit", "output_bytes_per_s", "feed_bytes_per_s"):
+        for name in ("flops_per_s_per_unit", "output_bytes_per_s"):  # the feed bounds small tiles
             assert getattr(found.rates, name) == pytest.approx(getattr(start, name), rel=0.05)
         big = GemmShape((8192,), 8192, 8192, "bf16")
         before, after = model_of(start).cost(big).time_s, model_of(found.rates).cost(big).time_s
@@ -314,7 +314,7 @@ sizes = st.integers(1, 2**16)
 rows_of_tables = st.builds(
     MeasuredGemm,
     m=sizes, n=sizes, k=sizes, dtype=st.just("bf16"), time_s=st.floats(1e-7, 1e-1),
-    accumulate=st.booleans(),
+    accumulate=st.booleans(), sm_clock_hz=st.none() | st.floats(1e9, 2e9),
 )  # fmt: skip
 
 
@@ -334,6 +334,28 @@ def test_any_table_gives_times_above_0(rows, m, n, k, reach, accumulate, units):
         assert exact.time_s == pytest.approx(g.time_s)
 
 
+# clocks
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.8])
+def test_the_power_of_the_clock_comes_back(exponent):
+    """From GEMMs at clocks from 1.4 to 2 GHz; where all have one clock nothing of it is fitted."""
+    rng = np.random.default_rng(3)
+    profile = replace(profile_of(NEAR), sm_clock_hz=2e9)
+    truth = replace(profile, rates={"bf16": replace(TRUTH, clock_exponent=exponent)})
+    samples = []
+    for sample in shapes(rng, 150):
+        clock_hz = rng.uniform(1.4e9, 2e9)
+        model = GemmModel(truth, GPU.num_compute_units, GPU.name, sm_clock_hz=clock_hz)
+        time_s = model.cost(sample.shape).time_s * math.exp(rng.normal(0, NOISE))
+        samples.append(replace(sample, time_s=time_s, sm_clock_hz=clock_hz))
+    found = fit_gemm(samples, profile, GPU, held_out=False)
+    assert found.rates.clock_exponent == pytest.approx(exponent, abs=0.05)
+    assert {g.sm_clock_hz for g in measured_table(samples)} == {s.sm_clock_hz for s in samples}
+    one = [replace(s, sm_clock_hz=2e9) for s in samples]
+    assert "clock_exponent" not in fit_gemm(one, profile, GPU, held_out=False).fit.samples
+
+
 # tables as files
 
 
@@ -344,7 +366,7 @@ def test_tables_are_read_back_equal_and_sorted(rows):
         path = Path(folder) / "a.gemm.csv"
         write_gemm_table(path, rows)
         read = read_gemm_table(path)
-    assert sorted(map(astuple, read)) == sorted(map(astuple, rows))
+    assert sorted(map(astuple, read), key=repr) == sorted(map(astuple, rows), key=repr)
     assert [(g.m, g.n, g.k) for g in read] == sorted((g.m, g.n, g.k) for g in rows)
 
 
@@ -365,12 +387,16 @@ def test_tables_are_read_back_equal_and_sorted(rows):
         ("{}8,8,8,bf16,1,0,soon\n", "line 2: time_s: 'soon' must be a number"),
         ("{}8,8,8,bf16,1,0,nan\n", "line 2: time_s: nan must be more than 0"),
         ("{}8,8,8,bf16,1,0,-1e-6\n", "line 2: time_s: -1e-06 must be more than 0"),
+        ("{c}8,8,8,bf16,1,0,1e-6,fast\n", "line 2: sm_clock_hz: 'fast' must be a number"),
+        ("{c}8,8,8,bf16,1,0,1e-6,0\n", "line 2: sm_clock_hz: 0.0 must be more than 0"),
+        ("{c}8,8,8,bf16,1,0,1e-6\n", "line 2: another number of values than columns"),
         ('{}8,8,8,"bf16,1,0,1e-6\n', "not CSV"),
     ],
 )  # fmt: skip
 def test_tables_that_make_no_sense_are_refused(tmp_path, text, message):
     path = tmp_path / "a.gemm.csv"
-    path.write_text(text.replace("{}", "m,n,k,dtype,entries,accumulate,time_s\n"))
+    columns = "m,n,k,dtype,entries,accumulate,time_s"
+    path.write_text(text.replace("{}", f"{columns}\n").replace("{c}", f"{columns},sm_clock_hz\n"))
     with pytest.raises(FileError) as caught:
         read_gemm_table(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -462,8 +488,8 @@ def test_h200_bf16_on_left_out_halves():
     """Targets are 5 and 3 %; the formula alone reaches 9."""
     found = fit_on("h200_8", recorded().gemms["bf16"], 2.0)
     assert found.fit.num_points == 542  # of 553: 11 were timed again
-    assert found.fit.mean_error <= 0.061
-    assert found.large_errors.mean <= 0.04
+    assert found.fit.mean_error <= 0.058
+    assert found.large_errors.mean <= 0.035
     assert 5 < len(found.bad_kernels) < 50
     assert found.bad_kernels[0].ratio > 2
 

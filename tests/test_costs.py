@@ -19,7 +19,7 @@ from sim_strategies import (
 )
 from strategies import examples
 
-from ficco_sim.costs import CostModel, GemmShape, wave_efficiency
+from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.costs.gemm import GemmModel
 from ficco_sim.errors import MachineError, ScenarioError
 from ficco_sim.machine import Machine, load_machine
@@ -56,7 +56,7 @@ def test_a_gemm_takes_time(model: GemmModel, shape: GemmShape) -> None:
     assert cost.body_s > 0
     assert cost.time_s == cost.startup_s + cost.body_s
     assert math.isfinite(cost.time_s)
-    assert cost.fill > 0
+    assert 0 < cost.busy <= 1 + 1e-9
     # no faster than the memory and the main loop at their best
     rates = model.rates(shape.dtype)
     assert cost.body_s >= (1 - rates.stream_overlap) * shape.flops / (
@@ -134,9 +134,10 @@ def test_a_batch_takes_less_than_its_entries_one_after_another(
     assert single_s * (1 - CLOSE) <= batch_s <= entries * single_s * (1 + CLOSE)
 
 
-@given(models, shapes())
+@given(st.sampled_from(["mi300x_8", "h100_8"]).map(GEMM_MODELS.__getitem__), shapes())
 def test_rows_and_columns_can_be_swapped(model: GemmModel, shape: GemmShape) -> None:
-    """All tiles come both ways round: C and its transpose cost the same, but for padding of fp8."""
+    """Where tiles come both ways round, C and its transpose cost the same, but for padding of fp8."""
+    assert {(b, a) for a, b in model.profile.tiles} == set(model.profile.tiles)
     m, n = (aligned(size, shape.dtype) for size in (shape.m, shape.n))
     upright = replace(shape, entry_rows=(m,), n=n)
     flat = replace(shape, entry_rows=(n,), n=m)
@@ -165,13 +166,15 @@ def test_the_formula_by_hand() -> None:
     cost = model.cost(GemmShape((200,), 300, 1000, "bf16"))
     streams_s -= (200 + 300) * 24 * 2 / 1e12  # k is rounded up in the loop only
     assert cost.time_s == pytest.approx(1e-6 + main_s + 2 * 2e-6 + streams_s)
-    assert cost.fill == 1.5
+    assert cost.busy == 1.5 / 2
     # half of the units: 3 waves instead of 2
     slower = model.cost(GemmShape((200,), 300, 1000, "bf16"), 2)
     assert slower.time_s - cost.time_s == pytest.approx(main_s / 2 + 2e-6)
     # the rows in two entries of 100: 2 x 3 tiles as before; in four of 50: 4 x 3
     assert model.cost(GemmShape((100, 100), 300, 1000, "bf16")).time_s == cost.time_s
-    assert model.cost(GemmShape((50,) * 4, 300, 1000, "bf16")).fill == 3.0
+    quarters = model.cost(GemmShape((50,) * 4, 300, 1000, "bf16"))
+    assert quarters.body_s > cost.body_s
+    assert quarters.busy == 1.0
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
@@ -187,21 +190,46 @@ def test_an_unknown_element_type_is_answered_with_the_known_ones(name: str) -> N
         simulate(make_plan("serial", workload, 8), costs.machine, costs)
 
 
-@pytest.mark.parametrize(
-    ("fill", "rounding", "expected"),
-    [
-        (0.0, 1.0, 0.0),
-        (0.5, 1.0, 0.5),
-        (1.0, 1.0, 1.0),
-        (1.5, 1.0, 0.75),
-        (2.0, 0.3, 1.0),
-        (1.5, 0.0, 1.0),
-        (0.5, 0.0, 0.5),
-        (1.5, 0.5, 1.5 / 1.75),
-    ],
-)
-def test_wave_efficiency(fill: float, rounding: float, expected: float) -> None:
-    assert wave_efficiency(fill, rounding) == pytest.approx(expected)
+# clocks
+
+CLOCKED = load_machine("h200_8")
+REFERENCE_HZ = CLOCKED.profile.gemm.sm_clock_hz or math.nan
+EXPONENT = CLOCKED.profile.gemm.rates["bf16"].clock_exponent
+
+
+@given(shapes().map(lambda shape: replace(shape, dtype="bf16")), st.floats(0.5, 1.0))
+def test_a_lower_clock_slows_main_loops_only(shape: GemmShape, ratio: float) -> None:
+    """By at most the power of the ratio of clocks; start-up and streams keep their time."""
+    at_reference, slower = (
+        CostModel(CLOCKED, sm_clock_hz=REFERENCE_HZ * r).gemm_model.formula(shape) for r in (1.0, ratio)
+    )
+    assert slower.startup_s == at_reference.startup_s
+    most = ratio**-EXPONENT
+    assert (
+        at_reference.body_s * (1 - CLOSE) <= slower.body_s <= at_reference.body_s * most * (1 + CLOSE)
+    )
+
+
+def test_a_measured_shape_is_as_measured_at_its_own_clock() -> None:
+    """And at another as much longer as the formula says; unless a clock is asked for, as measured."""
+    row = max(CLOCKED.profile.gemm.measured, key=lambda g: g.time_s)
+    assert row.sm_clock_hz is not None
+    shape = GemmShape((row.m,), row.n, row.k, row.dtype, row.accumulate)
+    then = CostModel(CLOCKED, sm_clock_hz=row.sm_clock_hz).gemm_model
+    assert then.cost(shape).time_s == pytest.approx(row.time_s)
+    assert CostModel(CLOCKED).gemm_model.cost(shape).time_s == pytest.approx(row.time_s)
+    slow = CostModel(CLOCKED, sm_clock_hz=row.sm_clock_hz * 0.8).gemm_model
+    longer = slow.formula(shape).time_s / then.formula(shape).time_s
+    assert 1.05 < longer < 0.8**-EXPONENT
+    assert slow.cost(shape).time_s == pytest.approx(row.time_s * longer)
+
+
+@pytest.mark.parametrize("clock_hz", [0.0, 1.5e3, 1.5e12])
+def test_an_impossible_clock_is_refused(clock_hz: float) -> None:
+    with pytest.raises(ScenarioError, match="must be within 3 times of the 1"):
+        CostModel(CLOCKED, sm_clock_hz=clock_hz)
+    with pytest.raises(ScenarioError, match="do not say at which clock they hold"):
+        CostModel(MACHINES["mi300x_8"], sm_clock_hz=1.5e9)
 
 
 # measured shapes

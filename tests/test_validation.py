@@ -159,6 +159,53 @@ def test_plans_of_another_number_of_copy_queues_are_left_out(machine: Machine) -
         choose_plans(made, copy_queues=3)
 
 
+@pytest.mark.parametrize(
+    ("series", "late"),
+    [
+        ({}, False),
+        ({"host_submit_s": (99e-6,) * 3}, False),
+        ({"host_submit_s": (5e-3,) * 3}, True),  # held back for 0.1 ms then
+        ({"host_submit_s": (5e-3,) * 3, "late_submit_s": (0.0,) * 3}, False),
+        ({"late_submit_s": (1e-3,) * 3}, True),
+    ],
+)
+def test_plans_still_submitted_while_they_ran_are_left_out(
+    machine: Machine, series: dict[str, tuple[float, ...]], late: bool  # noqa: FBT001
+) -> None:
+    made = made_up(machine)
+    first, *others = made.measurements
+    made = records_of([replace(first, series=series), *others])
+    chosen = choose_plans(made)
+    assert chosen.num_late == late
+    assert len(chosen.plans) == len(PLANS) - late
+    remarks = validate(chosen, machine).remarks
+    assert any("1 plans are left out: the host still" in r for r in remarks) == late
+    assert len(choose_plans(made, max_late=1e6).plans) == len(PLANS)
+    if late:
+        with pytest.raises(ScenarioError, match="the host still submitted all 1 plans"):
+            choose_plans(records_of(made.measurements[:1]))
+
+
+def test_plans_are_simulated_at_the_clock_that_was_read(machine: Machine) -> None:
+    """A mean over the workload's plans: single readings are rough."""
+    reference_hz = machine.profile.gemm.sm_clock_hz
+    assert reference_hz is not None
+    plain = made_up(machine, workloads=(LONG,))
+    readings = [replace(OFF, sm_clock_hz=reference_hz * share) for share in (0.7, 0.9)]
+    clocked = records_of(
+        [
+            replace(m, before=readings[i % 2], after=readings[i % 2])
+            for i, m in enumerate(plain.measurements)
+        ]
+    )
+    found = validate(choose_plans(clocked), machine)
+    mean_hz = reference_hz * (3 * 0.7 + 2 * 0.9) / 5
+    costs = CostModel(machine, sm_clock_hz=mean_hz)
+    plan = part_of_plan(make_plan("serial", LONG, 8, {}), {0})
+    assert row_of(found.rows, "serial", "long").simulated_s == simulate(plan, machine, costs).makespan_s
+    assert row_of(found.rows, "serial", "long").error > 0.01
+
+
 def test_what_was_simulated_itself_has_no_error(machine: Machine) -> None:
     found = validate(choose_plans(made_up(machine)), machine)
     assert [row.schedule for row in found.rows] == [name for name, _ in PLANS]
@@ -506,7 +553,12 @@ def test_a_slice_of_the_committed_runs(tmp_path: Path, capsys: pytest.CaptureFix
         replace(m, group_left=0) for m in records.measurements if m.params.get("workload") in names
     )
     file = write(tmp_path / "slice.jsonl", Records(sessions=records.sessions, measurements=kept))
-    assert main(["validate", file, "--machine", "h200_host_8", "--json", "-"]) == 0
+    argv = ["validate", file, "--machine", "h200_host_8", "--json", "-"]
+    assert main(argv) == 0
+    fewer = json.loads(capsys.readouterr().out)
+    (remark,) = (r for r in fewer["remarks"] if "the host still submitted them" in r)
+    assert remark.startswith(f"{2 * 87 - len(fewer['rows'])} plans are left out")
+    assert main([*argv, "--max-late", "10"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["workload"] for row in document["workloads"]] == list(names)
     assert len(document["rows"]) == 2 * 87

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ficco_sim.cli.options import DEFAULT_MACHINE, EngineOption, MachineOption
-from ficco_sim.cli.support import find_machine
+from ficco_sim.cli.options import DEFAULT_MACHINE, ClockOption, EngineOption, MachineOption
+from ficco_sim.cli.support import cost_model, find_machine
 from ficco_sim.command import DtypeOption, JsonOption, byte_count, console, write_json
 from ficco_sim.errors import ScenarioError
 from ficco_sim.workload import workload_from_options
@@ -58,6 +58,7 @@ def cost(
     ] = None,
     engine: EngineOption = "dma",
     local_copy: Annotated[str | None, Parameter(help="Bytes of a copy within a gpu.")] = None,
+    sm_clock_ghz: ClockOption = None,
     csv: Annotated[
         Path | None, Parameter(help="A file with columns M,N,K,dtype; adds predicted_s.")
     ] = None,
@@ -78,7 +79,7 @@ def cost(
             f"give one of --gemm, --copy, --local-copy, --csv, not {' and '.join(asked) or 'none'}"
         )
     if csv is not None:
-        text = catalogue.predicted_csv(csv, place)
+        text = catalogue.predicted_csv(csv, cost_model(place, sm_clock_ghz=sm_clock_ghz))
         if out is None:
             sys.stdout.write(text)
         else:
@@ -88,7 +89,8 @@ def cost(
             console().print(f"wrote {out}", highlight=False)
         return
     if gemm is not None:
-        row = catalogue.gemm_cost(workload_from_options(None, gemm, dtype), place, compute_units)
+        model = cost_model(place, sm_clock_ghz=sm_clock_ghz)
+        row = catalogue.gemm_cost(workload_from_options(None, gemm, dtype), model, compute_units)
     elif copy is not None:
         row = catalogue.copy_cost(byte_count("--copy", copy), place, engine)
     else:

@@ -21,6 +21,14 @@ SubmissionOption: TypeAlias = Annotated[
 EngineOption: TypeAlias = Annotated[
     Literal["dma", "core"], Parameter(help="Who moves data: DMA engines or copy kernels.")
 ]
+ClockOption: TypeAlias = Annotated[
+    float | None,
+    Parameter(
+        name="--sm-clock-ghz",
+        help="Clock of the compute units, as of a gpu at its power limit. Unless given, GEMMs "
+        "take what they took when measured; the machine's GEMM fits must know their clock.",
+    ),
+]
 GatherOption: TypeAlias = Annotated[
     Literal["direct", "copy"],
     Parameter(help="Fused schedules: transfers write to the staging buffer, or a copy does."),

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from ficco_sim.cli.options import (
     DEFAULT_MACHINE,
+    ClockOption,
     CostsOption,
     EngineOption,
     GatherOption,
@@ -50,6 +51,7 @@ def compare(
     skew: SkewOption = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
+    sm_clock_ghz: ClockOption = None,
     engine: Annotated[
         Literal["dma", "core", "both"], Parameter(help="Who moves data; both doubles the table.")
     ] = "dma",
@@ -80,7 +82,7 @@ def compare(
     check_outputs(json, trace, plot)
     chosen = workload_from_options(workload, gemm, dtype, skew)
     place = find_machine(machine)
-    model = cost_model(place, costs, submission)
+    model = cost_model(place, costs, submission, sm_clock_ghz)
     own = [load_schedule(text) for text in schedule]
     engines = ("dma", "core") if engine == "both" else (engine,)
     with Progress() as progress:
@@ -127,6 +129,7 @@ def simulate(
     gather: GatherOption | None = None,
     costs: CostsOption = "profile",
     submission: SubmissionOption = "graph",
+    sm_clock_ghz: ClockOption = None,
     intervals: IntervalsOption = True,
     json: JsonOption = None,
     trace: TraceOption = None,
@@ -154,7 +157,7 @@ def simulate(
 
     check_outputs(json, trace, plot, spans)
     place = find_machine(machine)
-    model = cost_model(place, costs, submission)
+    model = cost_model(place, costs, submission, sm_clock_ghz)
     knobs = knobs_given(num_chunks, compute_queues, copy_queues, engine, gather)
     chosen = find_plan(schedule, plan, workload, gemm, dtype, place.num_gpus, knobs, skew=skew)
     if plan is not None or len(chosen.tasks) <= MAX_CHECKED_TASKS:

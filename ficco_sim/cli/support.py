@@ -21,12 +21,16 @@ def find_machine(name: str) -> "Machine":
 
 
 def cost_model(
-    machine: "Machine", costs: Literal["profile", "ideal"], submission: Literal["graph", "eager"]
+    machine: "Machine",
+    costs: Literal["profile", "ideal"] = "profile",
+    submission: Literal["graph", "eager"] = "graph",
+    sm_clock_ghz: float | None = None,
 ) -> "CostModel":
     """The costs that options ask for."""
     from ficco_sim.costs import CostModel
 
-    return CostModel(machine, costs, submission)
+    clock_hz = None if sm_clock_ghz is None else sm_clock_ghz * 1e9
+    return CostModel(machine, costs, submission, sm_clock_hz=clock_hz)
 
 
 def check_outputs(

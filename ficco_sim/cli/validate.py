@@ -36,6 +36,13 @@ def validate(
     copy_queues: Annotated[
         int | None, Parameter(help="Only plans with so many copy queues, where they have a choice.")
     ] = None,
+    max_late: Annotated[
+        float,
+        Parameter(
+            help="Leave out plans that the host still submitted while they ran, for more than this "
+            "share of their time."
+        ),
+    ] = 0.05,
     costs: CostsOption = "profile",
     calibrate_from: Annotated[
         tuple[Path, ...],
@@ -93,7 +100,12 @@ def validate(
     place = find_machine(machine)
     records = merge_records([(path, read_records(path)) for path in runs])
     chosen = choose_plans(
-        records, emulates=map_, engine=engine, submission=submission, copy_queues=copy_queues
+        records,
+        emulates=map_,
+        engine=engine,
+        submission=submission,
+        copy_queues=copy_queues,
+        max_late=max_late,
     )
     with Progress() as progress:
         again = None if as_is else _refit_from(calibrate_from, runs, machine, direction)

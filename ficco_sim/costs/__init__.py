@@ -7,7 +7,7 @@ the costs is in `ficco_sim.costs.uncertainty`.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ficco_sim.costs.gemm import GemmCost, GemmModel, GemmShape, wave_efficiency
+from ficco_sim.costs.gemm import GemmCost, GemmModel, GemmShape
 from ficco_sim.costs.uncertainty import drawn_machine, gemm_errors
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
@@ -21,7 +21,6 @@ __all__ = [
     "GemmCost",
     "GemmShape",
     "Submission",
-    "wave_efficiency",
 ]
 
 CostKind: TypeAlias = Literal["profile", "ideal"]
@@ -120,7 +119,7 @@ class CostModel:
         shape = gemm_shape(task, workload.dtype)
         if self.ideal:
             share = shape.flops / workload.flops
-            return GemmCost(0.0, self.whole_gemm(workload).time_s * share, fill=1.0, rounding=0.0)
+            return GemmCost(0.0, self.whole_gemm(workload).time_s * share, busy=1.0)
         return self.gemm_model.cost(shape, compute_units)
 
     def local_copy_s(self, num_bytes: int, *, accumulate: bool = False) -> tuple[float, float]:

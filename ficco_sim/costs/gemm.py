@@ -42,7 +42,6 @@ __all__ = [
     "TileGrid",
     "body_times",
     "clock_speed",
-    "wave_efficiency",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -87,40 +86,25 @@ class GemmShape:
 
 @dataclass(frozen=True, slots=True)
 class GemmCost:
-    """Time of a GEMM alone, and how it fills the compute units in waves.
+    """Time of a GEMM alone, and how much of the compute units it keeps busy.
 
     Parameters
     ----------
     startup_s, body_s
         Launch and drain; the rest.
-    fill
-        Its work-groups over the compute units, not rounded.
-    rounding
-        Weight of whole waves against fractional ones, 0 to 1.
+    busy
+        Share of the compute units that its work-groups take, mean over all waves, 0 to 1: the last one
+        is not full.
     """
 
     startup_s: float
     body_s: float
-    fill: float
-    rounding: float
+    busy: float
 
     @property
     def time_s(self) -> float:
         """Start-up and body together."""
         return self.startup_s + self.body_s
-
-
-def wave_efficiency(fill: float, rounding: float) -> float:
-    """Share of the compute units that work-groups keep busy over all their waves, 0 to 1.
-
-    Parameters
-    ----------
-    fill
-        Work-groups over compute units, of one kernel or of several side by side.
-    rounding
-        See `GemmCost`.
-    """
-    return fill / (rounding * math.ceil(fill) + (1 - rounding) * max(fill, 1.0)) if fill > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +176,7 @@ def body_times(
     all_units: int,
     speed: Floats | float = 1.0,
 ) -> tuple[Floats, Floats]:
-    """The formula: seconds after start-up, and fill, of every shape on some of all compute units.
+    """The formula: seconds after start-up, and units kept busy, of every shape on some of all units.
 
     Parameters
     ----------
@@ -201,8 +185,8 @@ def body_times(
 
     Returns
     -------
-    body_s, fill
-        Of the best tile and split; [S] each.
+    body_s, busy
+        Of the best tile and split, see `GemmCost`; [S] each.
     """
     a, b, splits = grid.a, grid.b, grid.splits
     m, n, k = shapes.m, shapes.n, shapes.k
@@ -228,7 +212,8 @@ def body_times(
     best = np.argmin(flat, axis=1)
     rows = np.arange(num_shapes)
     body_s = flat[rows, best] + streams_s[:, 0, 0]
-    return body_s, np.broadcast_to(fill, body.shape).reshape(num_shapes, -1)[rows, best]
+    busy = np.broadcast_to(fill / waves, body.shape).reshape(num_shapes, -1)[rows, best]
+    return body_s, busy
 
 
 def clock_speed(rates: GemmRates, clock_hz: float | None, reference_hz: float | None) -> float:
@@ -345,10 +330,10 @@ class GemmModel:
         reference_hz = self.profile.sm_clock_hz
         speeds = [clock_speed(rates, c, reference_hz) for c in clocks_hz or [self._clock_hz]]
         speed = np.array(speeds)
-        body_s, fill = body_times(rates, self._grid, columns, units, self.num_compute_units, speed)
+        body_s, busy = body_times(rates, self._grid, columns, units, self.num_compute_units, speed)
         return [
-            GemmCost(rates.startup_s, float(body), float(filled), rates.wave_rounding)
-            for body, filled in zip(body_s, fill, strict=True)
+            GemmCost(rates.startup_s, float(body), float(share))
+            for body, share in zip(body_s, busy, strict=True)
         ]
 
     def _with_measured(self, shape: GemmShape, units: int) -> GemmCost:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ficco_sim.costs import CostModel
-from ficco_sim.costs.gemm import GemmCost, GemmShape, wave_efficiency
+from ficco_sim.costs.gemm import GemmCost, GemmShape
 from ficco_sim.grid import Grid
 from ficco_sim.heuristics.machines import machine_features
 from ficco_sim.heuristics.timeline import Overlap
@@ -365,11 +365,9 @@ def _strided_rate(plans: _Plans, chunks: int) -> float:
 def _side_by_side_s(cost: GemmCost, queues: int, gap_s: float) -> float:
     """Of one of several equal GEMMs, its share of the time of as many as there are queues.
 
-    Side by side they take as long as one, or as their work-groups take in common waves.
+    Side by side they take as long as one, or as their work-groups take all units.
     """
     if queues == 1:
         return cost.time_s + gap_s
-    alone = wave_efficiency(cost.fill, cost.rounding)
-    together = wave_efficiency(queues * cost.fill, cost.rounding)
-    body_s = max(cost.body_s, queues * cost.body_s * alone / together)
+    body_s = cost.body_s * max(1.0, queues * cost.busy)
     return (cost.startup_s + body_s + gap_s) / queues

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from simpy import Event
 
-from ficco_sim.costs import CostModel, wave_efficiency
+from ficco_sim.costs import CostModel
 from ficco_sim.sim.activity import Activity, Settler
 
 MIN_HBM_SHARE = 0.05  # of HBM bandwidth that copies can never take from kernels
@@ -15,15 +15,15 @@ class Kernel(Activity):
 
     Attributes
     ----------
-    fill, rounding
-        How its work-groups fill the compute units, see `GemmCost`; a copy kernel fills none.
+    busy
+        Share of the compute units that it keeps busy alone, see `GemmCost`; none by a copy kernel.
     hbm_bytes_per_s
         HBM traffic when alone.
     fewer_units
         Times as long without the units that core-driven copies take.
     """
 
-    __slots__ = ("fewer_units", "fill", "gpu", "hbm_bytes_per_s", "is_gemm", "occupancy", "rounding")
+    __slots__ = ("busy", "fewer_units", "gpu", "hbm_bytes_per_s", "is_gemm")
 
     def __init__(
         self,
@@ -33,17 +33,14 @@ class Kernel(Activity):
         now_s: float,
         gpu: int,
         is_gemm: bool,
-        fill: float,
-        rounding: float,
+        busy: float,
         hbm_bytes_per_s: float,
         fewer_units: float,
     ) -> None:
         super().__init__(body_s, done, now_s)
         self.gpu = gpu
         self.is_gemm = is_gemm
-        self.fill = fill
-        self.rounding = rounding
-        self.occupancy = wave_efficiency(fill, rounding)
+        self.busy = busy
         self.hbm_bytes_per_s = hbm_bytes_per_s
         self.fewer_units = fewer_units
 
@@ -189,15 +186,12 @@ class _Mix:
 def _share(kernels: dict[Kernel, None]) -> float:
     """Pace of kernels side by side, of their pace alone.
 
-    Those that leave units idle fill each other's gaps; the waves that count are those of the sum.
+    The units that one leaves idle in its last wave run work-groups of the others, also of those that
+    come next on their queues, so that no waves of the sum are counted.
     """
-    if len(kernels) == 1:
+    busy = sum(kernel.busy for kernel in kernels)
+    if len(kernels) == 1 or busy <= 1.0:
         return 1.0
-    occupancy = sum(kernel.occupancy for kernel in kernels)
-    if occupancy <= 0.0:
-        return 1.0
-    fill = sum(kernel.fill for kernel in kernels)
-    rounding = max(kernel.rounding for kernel in kernels)
     num_gemms = sum(kernel.is_gemm for kernel in kernels)
     # side by side is never slower than one after another
-    return min(1.0, max(wave_efficiency(fill, rounding) / occupancy, 1.0 / num_gemms))
+    return max(1.0 / busy, 1.0 / num_gemms)

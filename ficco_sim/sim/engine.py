@@ -273,12 +273,12 @@ class _Run:
         if isinstance(task, Gemm):
             cost, hbm_bytes, fewer_units = self._gemm_cost(task)
             startup_s, body_s = cost.startup_s, cost.body_s
-            fill, rounding = cost.fill, cost.rounding
+            busy = cost.busy
         else:
             nbytes = self._local_bytes(task)
             startup_s, body_s = self.costs.local_copy_s(nbytes, accumulate=task.accumulate)
             passes = 3.0 if task.accumulate else 2.0
-            fill, rounding, hbm_bytes, fewer_units = 0.0, 0.0, passes * nbytes, 1.0
+            busy, hbm_bytes, fewer_units = 0.0, passes * nbytes, 1.0
         delay_s = start_s + startup_s - env.now
         if delay_s > 0.0:
             yield env.timeout(delay_s)
@@ -289,8 +289,7 @@ class _Run:
                 now_s=env.now,
                 gpu=task.queue.gpu,
                 is_gemm=isinstance(task, Gemm),
-                fill=fill,
-                rounding=rounding,
+                busy=busy,
                 # what a kernel does alone it can do, whatever of it comes from caches
                 hbm_bytes_per_s=min(hbm_bytes / body_s, self.machine.gpu.hbm_bytes_per_s),
                 fewer_units=fewer_units,

@@ -11,6 +11,8 @@ from ficco_sim.records import Measurement, Records
 __all__ = ["ChosenPlans", "choose_plans"]
 
 MAX_SHOWN = 3
+MAX_LATE = 0.05
+"""Share of a plan's time by which submitting it may outlast the time in which gpus are held back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,9 @@ class ChosenPlans:
         Measurements of each plan, in the order of the files; several if there were several passes.
     num_unusable
         Measurements of such plans from which no number may be taken.
+    num_late, max_late
+        Plans that are left out since the gpus ran while the host still submitted: by how many, and by
+        which share of a plan's time that is still accepted.
     """
 
     emulates: str
@@ -35,6 +40,8 @@ class ChosenPlans:
     num_gpus: int
     plans: tuple[tuple[Measurement, ...], ...]
     num_unusable: int
+    num_late: int = 0
+    max_late: float = MAX_LATE
 
 
 def choose_plans(
@@ -44,6 +51,7 @@ def choose_plans(
     engine: str | None = None,
     submission: str | None = None,
     copy_queues: int | None = None,
+    max_late: float = MAX_LATE,
 ) -> ChosenPlans:
     """Choose the usable plans of one map, engine and way of submission.
 
@@ -53,6 +61,8 @@ def choose_plans(
         Needed where the records hold several.
     copy_queues
         Leave out plans with another number of them, but not schedules that have no such knob.
+    max_late
+        See `ChosenPlans`.
 
     Raises
     ------
@@ -84,9 +94,18 @@ def choose_plans(
         reasons = dict.fromkeys("; ".join(m.unusable) for m in plans)
         shown = " | ".join([*reasons][:MAX_SHOWN])
         raise ScenarioError(f"no usable plan: all {len(plans)} are marked unusable: {shown}")
+    if max_late < 0:
+        raise ScenarioError(f"--max-late {max_late}: must be 0 or more")
     by_key: dict[str, list[Measurement]] = {}
     for measured in usable:
-        by_key.setdefault(measured.key, []).append(measured)
+        if measured.late_submit_s <= max_late * measured.median_s:
+            by_key.setdefault(measured.key, []).append(measured)
+    num_late = len({m.key for m in usable}) - len(by_key)
+    if not by_key:
+        raise ScenarioError(
+            f"--max-late {max_late}: the host still submitted all {num_late} plans while they ran, for "
+            "more than that share of their time"
+        )
     first = usable[0].params
     how: Submission = "eager" if first.get("submission") == "eager" else "graph"
     num_gpus = first.get("num_gpus")
@@ -99,6 +118,8 @@ def choose_plans(
         num_gpus=num_gpus,
         plans=tuple(tuple(found) for found in by_key.values()),
         num_unusable=len(plans) - len(usable),
+        num_late=num_late,
+        max_late=max_late,
     )
 
 

@@ -210,6 +210,11 @@ def _remarks(
     if any(row.labels for row in rows):
         labels = dict.fromkeys(label for row in rows for label in row.labels)
         found.append(f"simulated with labels: {', '.join(labels)}")
+    if chosen.num_late:
+        found.append(
+            f"{chosen.num_late} plans are left out: the host still submitted them while they ran, for "
+            f"more than {chosen.max_late:.0%} of their time"
+        )
     if chosen.num_unusable:
         found.append(f"{chosen.num_unusable} measurements of plans are marked unusable and left out")
     return found
