@@ -170,7 +170,9 @@ def test_plans_of_another_number_of_copy_queues_are_left_out(machine: Machine) -
     ],
 )
 def test_plans_still_submitted_while_they_ran_are_left_out(
-    machine: Machine, series: dict[str, tuple[float, ...]], late: bool  # noqa: FBT001
+    machine: Machine,
+    series: dict[str, tuple[float, ...]],
+    late: bool,  # noqa: FBT001
 ) -> None:
     made = made_up(machine)
     first, *others = made.measurements

@@ -31,6 +31,8 @@ ONLY_RATES = "{} copies in logs tell a rate but no size and time, which set-up a
 REACH_KEY = "profile.gemm.correction_reach"
 CORRECTION_REACH = 2.0  # octaves; held-out errors on H200 are least there and flat around it
 REACH_SOURCE = f"derived: {CORRECTION_REACH:g} octaves, chosen for least held-out errors on H200"
+CLOCK_KEY = "profile.gemm.sm_clock_hz"
+CLOCK_SOURCE = "measured: the highest clock that was read beside GEMMs"
 Progress = Callable[[int, int, str], None]
 
 
@@ -187,6 +189,8 @@ def calibrate(
             ),
         )
         sources.pop(REACH_KEY, None)
+        if start.sm_clock_hz is not None:
+            sources.setdefault(CLOCK_KEY, CLOCK_SOURCE)
         if start.correction_reach > 0:
             sources[REACH_KEY] = REACH_SOURCE if reach == CORRECTION_REACH else "stated: as asked for"
     known = [g for g in gpu.profile.gemm.measured if g.dtype not in rows]

@@ -1,5 +1,6 @@
 """Outcomes from records of ``python -m hw_validate run``."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ def from_records(
         engine=engine,
         submission=submission,
         copy_queues=copy_queues,
+        max_late=math.inf,  # a rule's pick and the best are judged as they were measured, all of them
     )
     if machine.num_gpus != chosen.num_gpus:
         raise MachineError(
