@@ -608,8 +608,8 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, capsys) -> None:
         ("a.jsonl", b'{"record": "session"', "cut off"),
         ("a.bin", b"\xff\xfe\x00\x01" * 10, "not UTF-8 text (byte 0)"),
         ("a.csv", b"M,N,K,dtype,time\n1,2,3,bf16,4\n", "tells no unit"),
-        ("a.jsonl.gz", gzip.compress(b""), "looks like none of the formats"),
-        ("a.jsonl.gz", gzip.compress(b"hello"), "begins with 'hello'"),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0), "looks like none of the formats"),
+        ("a.jsonl.gz", gzip.compress(b"hello", mtime=0), "begins with 'hello'"),
         ("a.jsonl.gz", b"\x1f\x8b", "not a whole gzip file"),
     ],
 )
