@@ -79,9 +79,9 @@ def dry_run(argv, capsys):
     return found["start_s"] + found["passes"] * sum(g["estimate_s"] for g in found["groups"]), found
 
 
-@pytest.mark.parametrize("gpus", ["4", "8"])
-def test_the_program_for_many_gpus_fits_its_time(script, folder, capsys, gpus):
-    """Ten minutes a step, thirty in all, with every command as it would be given."""
+def test_the_program_for_eight_gpus_fits_its_time(script, folder, capsys):
+    """Ten minutes a step, thirty in all, with every command as it would be given; four need less."""
+    gpus = "8"
     one_by_one = [script("eight_gpus.sh", str(folder), step, GPUS=gpus) for step in EIGHT]
     together = script("eight_gpus.sh", str(folder), "all", GPUS=gpus)
     assert together == [argv for commands in one_by_one for argv in commands]
