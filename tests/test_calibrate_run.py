@@ -16,6 +16,7 @@ from ficco_sim import io
 from ficco_sim.calibrate import inputs as inputs_module
 from ficco_sim.calibrate import leave_out, read_inputs, read_start
 from ficco_sim.calibrate.assemble import CORRECTION_REACH
+from ficco_sim.calibrate.gemm import fit_gemm
 from ficco_sim.cli import main
 from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.gemm_table import read_gemm_table
@@ -320,7 +321,12 @@ def test_without_a_table_the_formula_stands_alone(
     assert machine.profile.gemm.measured == ()
     assert machine.profile.gemm.correction_reach == 0
     # and errors are those of the formula alone
-    assert document["groups"][0]["fit"]["mean_error"] != with_table["groups"][0]["fit"]["mean_error"]
+    start = read_start("h200_8").gpu
+    alone = replace(start.profile.gemm, measured=(), measured_file="", correction_reach=0.0)
+    found = fit_gemm(read_inputs([Path(part)]).gemms["bf16"], alone, start.gpu)
+    group = next(g for g in document["groups"] if g["name"] == "gemm.bf16")
+    assert group["fit"]["mean_error"] == pytest.approx(found.fit.mean_error, rel=1e-9)
+    assert group["fit"] != next(g for g in with_table["groups"] if g["name"] == "gemm.bf16")["fit"]
 
 
 def test_only_one_element_type(tmp_path: Path, capsys) -> None:

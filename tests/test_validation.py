@@ -206,6 +206,13 @@ def test_plans_are_simulated_at_the_clock_that_was_read(machine: Machine) -> Non
     plan = part_of_plan(make_plan("serial", LONG, 8, {}), {0})
     assert row_of(found.rows, "serial", "long").simulated_s == simulate(plan, machine, costs).makespan_s
     assert row_of(found.rows, "serial", "long").error > 0.01
+    (remark,) = (r for r in found.remarks if "at the clocks that were read" in r)
+    assert f"{mean_hz / 1e9:.3g} GHz" in remark
+    # a gpu that was read while it slept tells nothing
+    asleep = replace(OFF, sm_clock_hz=reference_hz / 6)
+    slept = records_of([replace(m, before=asleep, after=asleep) for m in plain.measurements])
+    rows = validate(choose_plans(slept), machine).rows
+    assert row_of(rows, "serial", "long").error == pytest.approx(0, abs=1e-12)
 
 
 def test_what_was_simulated_itself_has_no_error(machine: Machine) -> None:

@@ -15,6 +15,7 @@ from ficco_sim.plan import Gemm
 from ficco_sim.workload import Workload
 
 __all__ = [
+    "MOST_CLOCK_RATIO",
     "CopyCost",
     "CostKind",
     "CostModel",

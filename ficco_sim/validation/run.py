@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeAlias
 
-from ficco_sim.costs import CostKind, CostModel, Submission
+from ficco_sim.costs import MOST_CLOCK_RATIO, CostKind, CostModel, Submission
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
 from ficco_sim.measured_plans import workload_of
@@ -141,8 +141,10 @@ def _models(chosen: ChosenPlans, machine_of: Refit, costs: CostKind) -> Callable
                 f"the plans are for {chosen.num_gpus} gpus, machine {machine.name} has "
                 f"{machine.num_gpus}"
             )
-        known = read and machine.profile.gemm.sm_clock_hz is not None
-        clock_hz = statistics.fmean(read) if known else None
+        reference_hz = machine.profile.gemm.sm_clock_hz
+        # far below, a gpu was read while it slept
+        awake = [c for c in read if reference_hz and c >= reference_hz / MOST_CLOCK_RATIO]
+        clock_hz = statistics.fmean(awake) if awake else None
         return CostModel(machine, costs, chosen.submission, sm_clock_hz=clock_hz)
 
     return model_of
@@ -158,11 +160,20 @@ def _validate(
     fitted_to: str = "",
 ) -> Validation:
     rows: list[PlanRow] = []
+    clocks_hz: set[float] = set()
     for done, found in enumerate(chosen.plans):
         if progress is not None:
             progress(done, len(chosen.plans), str(found[0].params.get("workload")))
         model = model_of(workload_of(found[0]))
         rows.append(plan_row(found, model))
+        if model.sm_clock_hz is not None:
+            clocks_hz.add(model.sm_clock_hz)
+    remarks = _remarks(chosen, rows, held_out=held_out, fitted_to=fitted_to)
+    if clocks_hz:
+        remarks.append(
+            f"simulated at the clocks that were read in these runs, {min(clocks_hz) / 1e9:.3g} to "
+            f"{max(clocks_hz) / 1e9:.3g} GHz: a mean over each workload's plans"
+        )
     workloads = workload_rows(rows)
     measured = [m for found in chosen.plans for m in found]
     return Validation(
@@ -173,7 +184,7 @@ def _validate(
         submission=chosen.submission,
         held_out=held_out,
         labels=tuple(dict.fromkeys(label for m in measured for label in m.labels)),
-        remarks=tuple(_remarks(chosen, rows, held_out=held_out, fitted_to=fitted_to)),
+        remarks=tuple(remarks),
         summary=summarize_rows(rows, workloads),
         workloads=workloads,
         schedules=schedule_rows(rows),
