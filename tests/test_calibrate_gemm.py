@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficco_sim.calibrate import read_inputs, read_start
+from ficco_sim.calibrate import gemm, read_inputs, read_start
 from ficco_sim.calibrate.gemm import GemmSample, fit_gemm, large, measured_table
-from ficco_sim.calibrate.robust import NotFitted
-from ficco_sim.costs.gemm import GemmModel, GemmShape
+from ficco_sim.calibrate.robust import NotFitted, held_out_predictions
+from ficco_sim.costs.gemm import GemmModel, GemmShape, TileGrid
 from ficco_sim.errors import FileError
 from ficco_sim.gemm_table import read_gemm_table, write_gemm_table
 from ficco_sim.profile import GemmRates, MeasuredGemm
 
-RUNS = Path(__file__).parents[1] / "hw_validate" / "runs" / "h200"
+RUNS = Path(__file__).parents[1] / "hw_validate" / "runs"
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOISE = 0.015
 OUTLIERS = 0.1
@@ -150,6 +150,14 @@ def test_held_out_errors_are_those_of_shapes_that_were_left_out():
         assert found.fit.valid[name] == (min(sizes), max(sizes))
 
 
+def test_time_of_the_host_in_every_row_comes_back_as_start_up():
+    """Timed from Python without a queue of work, each row holds some 25 to 30 us of the host's."""
+    slow = [replace(s, time_s=s.time_s + 26e-6) for s in shapes(np.random.default_rng(6), 60)]
+    found = fit_gemm(slow, profile_of(NEAR), GPU, held_out=False)
+    assert found.rates.startup_s == pytest.approx(30e-6, rel=0.02)
+    assert errors(found.rates, slow).max() < 0.02
+
+
 def test_what_few_points_do_not_tell_stays_where_it_was():
     """Tiny GEMMs tell the start-up; rates of large ones keep their start."""
     rng = np.random.default_rng(0)
@@ -264,11 +272,28 @@ def test_neighbours_are_corrected_and_others_less_the_further_they_are():
     near = measured_gemm(1024, 1024, 1024, 1.2)
     corner = measured_gemm(65536, 65536, 65536)  # for the range; tells that the formula is right there
     model = model_of(TRUTH, measured=(near, corner), reach=2.0)
-    found = [ratio(model, *(int(1024 * 2**x),) * 3) for x in (0.01, 0.5, 1, 2, 3, 5.9)]
+    found = [ratio(model, 1024, 1024, int(1024 * 2**x)) for x in (0.01, 0.5, 1, 2, 3, 5.9)]
     assert found[0] == pytest.approx(1.2, abs=0.015)
     assert found == sorted(found, reverse=True)
     assert 1.02 < found[2] < 1.19
-    assert found[-1] == pytest.approx(1.0, abs=0.005)
+    assert found[-1] < 1.07
+    further = model_of(TRUTH, measured=(near, corner), reach=4.0)
+    assert ratio(further, 1024, 1024, 4096) > ratio(model, 1024, 1024, 4096)
+
+
+def fits_of(shapes):
+    grid = TileGrid(profile_of(TRUTH))
+    return grid.efficiency(grid.columns(shapes), GPU.num_compute_units)
+
+
+def test_of_two_shapes_as_large_that_which_tiles_fit_alike_is_corrected_more():
+    """One more row starts another row of tiles, one less does not."""
+    near = measured_gemm(1024, 1024, 1024, 1.2)
+    corners = measured_gemm(8, 64, 64), measured_gemm(65536, 65536, 65536)
+    model = model_of(TRUTH, measured=(near, *corners), reach=2.0)
+    alike, other = ratio(model, 1023, 1024, 1024), ratio(model, 1025, 1024, 1024)
+    assert 1.05 < other < alike - 0.02
+    assert alike == pytest.approx(1.2, abs=0.015)
 
 
 def test_outside_the_measured_range_the_formula_stands():
@@ -284,25 +309,48 @@ def test_without_reach_only_exact_shapes_count():
     assert ratio(model, 1025, 1024, 1024) == 1.0
 
 
-def test_the_correction_is_continuous_in_shape():
-    """Neighbouring sizes differ by little, through and beside measured shapes that disagree."""
+def test_the_correction_changes_no_faster_than_size_and_how_tiles_fit():
+    """Through and beside measured shapes that disagree."""
     rng = np.random.default_rng(0)
     rows = tuple(replace(g, time_s=g.time_s * rng.uniform(0.9, 1.2)) for g in grid_of(1.0))
     model = model_of(TRUTH, measured=rows, reach=2.0)
-    for fixed in ((1000, 3000), (1024, 1024)):
-        line = [ratio(model, m, *fixed) for m in range(513, 4096, 7) if m % 512]
-        assert max(abs(np.diff(line))) < 0.004
+    for n, k in ((1000, 3000), (1024, 1024)):
+        sizes = [m for m in range(513, 4096, 7) if m % 512]
+        line = [ratio(model, m, n, k) for m in sizes]
+        fits = fits_of([GemmShape((m,), n, k, "bf16") for m in sizes])
+        refit = np.sqrt(np.mean(np.diff(fits, axis=0) ** 2, axis=1))
+        assert (abs(np.diff(line)) <= 0.004 + 0.5 * refit).all()
         assert 0.85 < min(line) < max(line) < 1.25
 
 
-def test_bad_kernels_do_not_spread():
+def test_bad_kernels_spread_only_to_shapes_that_tiles_fit_alike():
+    at = (1024, 1024)
+    good = tuple(g for g in grid_of(1.0) if (g.m, g.n) != at)
+    bad = tuple(measured_gemm(*at, k, 1.8) for k in (512, 1024, 2048, 4096))
+    model = model_of(TRUTH, measured=(*good, *bad), reach=2.0)
+    assert ratio(model, *at, 1024) == pytest.approx(1.8)
+    assert 1.25 < ratio(model, *at, 1500) < 1.8
+    assert ratio(model, 1100, 1024, 1500) == pytest.approx(1.0, abs=0.03)
+    alone = model_of(TRUTH, measured=bad, reach=2.0)
+    assert ratio(alone, 1100, 1024, 1500) == 1.0  # out of range
+
+
+def test_a_bad_kernel_whose_siblings_are_good_counts_little():
     good = tuple(g for g in grid_of(1.0) if (g.m, g.n, g.k) != (1024, 1024, 1024))
     bad = measured_gemm(1024, 1024, 1024, 2.5)
     model = model_of(TRUTH, measured=(*good, bad), reach=2.0)
     assert ratio(model, 1024, 1024, 1024) == pytest.approx(2.5)
-    assert ratio(model, 1032, 1024, 1024) == pytest.approx(1.0, abs=1e-6)
-    alone = model_of(TRUTH, measured=(bad,), reach=2.0)
-    assert ratio(alone, 1032, 1024, 1024) == 1.0
+    assert 1.0 < ratio(model, 1024, 1024, 1040) < 2.5
+    assert ratio(model, 1024, 1024, 4000) == pytest.approx(1.0, abs=0.05)
+    assert ratio(model, 1100, 1024, 1024) == pytest.approx(1.0, abs=0.03)
+
+
+def test_mistakes_do_not_spread():
+    good = tuple(g for g in grid_of(1.0) if (g.m, g.n, g.k) != (1024, 1024, 1024))
+    model = model_of(TRUTH, measured=(*good, measured_gemm(1024, 1024, 1024, 5)), reach=2.0)
+    assert ratio(model, 1024, 1024, 1024) == pytest.approx(5)
+    for other in ((1024, 1024, 1040), (1023, 1024, 1024)):
+        assert ratio(model, *other) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_other_types_are_not_corrected():
@@ -438,6 +486,37 @@ def fit_on(machine, samples, reach=0.0):
     return fit_gemm(samples, profile, gpu.gpu)
 
 
+def errors_without_siblings(machine, samples):
+    """Mean held-out errors of the formula, and corrected; all k of an m and n are left out at once."""
+    gpu = read_start(machine).gpu
+    once = list({s.shape: s for s in samples}.values())
+
+    def model(half):
+        start = replace(gpu.profile.gemm, measured=(), correction_reach=0.0)
+        rates = fit_gemm(half, start, gpu.gpu, held_out=False).rates
+        profile = replace(
+            start,
+            rates=start.rates | {half[0].dtype: rates},
+            measured=measured_table(half),
+            correction_reach=2.0,
+        )
+        return functools.cache(
+            lambda clock_hz: GemmModel(
+                profile, gpu.gpu.num_compute_units, gpu.gpu.name, sm_clock_hz=clock_hz
+            )
+        )
+
+    told = held_out_predictions(
+        once,
+        model,
+        lambda m, s: (m(s.sm_clock_hz), s.shape),
+        folds=2,
+        group=lambda s: (s.m, s.n, s.entries),
+    )
+    off = [[abs(f(shape).time_s / s.time_s - 1) for f in (m.formula, m.cost)] for s, (m, shape) in told]
+    return np.mean(off, axis=0)
+
+
 def test_mi300x_bf16_on_left_out_halves():
     rows = mi300x("bf16")
     assert len(rows) == 472
@@ -449,17 +528,25 @@ def test_mi300x_bf16_on_left_out_halves():
     assert found.large_errors.mean <= 0.027
 
 
+def test_mi300x_bf16_corrected_by_the_other_half():
+    rows = mi300x("bf16")
+    found = fit_on("mi300x_8", rows, 2.0)
+    assert found.fit.mean_error <= 0.045
+    assert found.large_errors.mean <= 0.024
+    formula, corrected = errors_without_siblings("mi300x_8", rows)
+    assert corrected < 0.95 * formula
+
+
 def test_mi300x_fp8_on_left_out_rows():
     rows = mi300x("fp8", layout="layout=TN")
     assert len(rows) == 64
     assert fit_on("mi300x_8", rows).fit.mean_error <= 0.052
+    assert fit_on("mi300x_8", rows, 2.0).fit.mean_error <= 0.042
 
 
-@pytest.mark.parametrize(
-    ("machine", "gpu", "num_rows"), [("a100_4", "A100", 14), ("mi210_4", "MI210", 15)]
-)
-def test_a100_and_mi210_fp16_on_left_out_rows(machine, gpu, num_rows):
-    rows = [
+def llmcompass(gpu):
+    """Timed with the host's time of submission, 24 to 28 us, in every row."""
+    return [
         GemmSample(
             m=int(row["M"]),
             n=int(row["N"]),
@@ -470,32 +557,67 @@ def test_a100_and_mi210_fp16_on_left_out_rows(machine, gpu, num_rows):
         for row in public("llmcompass_gemm_a100_mi210.csv")
         if row["gpu"].startswith(gpu)
     ]
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "num_rows"), [("a100_4", "A100", 14), ("mi210_4", "MI210", 15)]
+)
+def test_a100_and_mi210_fp16_on_left_out_rows(machine, gpu, num_rows):
+    rows = llmcompass(gpu)
     assert len(rows) == num_rows
     found = fit_on(machine, rows)
     assert found.fit.held_out
-    assert found.fit.mean_error <= 0.06
+    assert found.fit.mean_error <= 0.04
+
+
+@pytest.mark.parametrize(("machine", "gpu"), [("a100_4", "A100"), ("mi210_4", "MI210")])
+def test_a100_and_mi210_fp16_on_halves_from_rates_that_saw_neither(machine, gpu, monkeypatch):
+    """Target is 6 %. Their own profiles saw all rows; these rates are an H200's, by peak and HBM."""
+    own, other = read_start(machine).gpu, START
+    peak = own.gpu.peak_flops_per_s["fp16"] / other.gpu.peak_flops_per_s["bf16"]
+    units = other.gpu.num_compute_units / own.gpu.num_compute_units
+    hbm = own.gpu.hbm_bytes_per_s / other.gpu.hbm_bytes_per_s
+    rates = other.profile.gemm.rates["bf16"]
+    rates = replace(
+        rates,
+        flops_per_s_per_unit=rates.flops_per_s_per_unit * peak * units,
+        feed_bytes_per_s=rates.feed_bytes_per_s * peak,
+        input_bytes_per_s=rates.input_bytes_per_s * hbm,
+        output_bytes_per_s=rates.output_bytes_per_s * hbm,
+    )
+    profile = replace(own.profile.gemm, rates={"fp16": rates}, measured=(), correction_reach=0.0)
+    monkeypatch.setattr(gemm, "MANY_POINTS", 8)  # halves, where fifths are the rule for so few
+    assert fit_gemm(llmcompass(gpu), profile, own.gpu).fit.mean_error <= 0.06
 
 
 # the records of the H200
 
 
 @functools.cache
-def recorded():
-    return read_inputs([RUNS / "parts.jsonl.gz", RUNS / "parts-fp8.jsonl.gz"])
+def recorded(folder):
+    return read_inputs([RUNS / folder / "parts.jsonl.gz", RUNS / folder / "parts-fp8.jsonl.gz"])
 
 
-def test_h200_bf16_on_left_out_halves():
+@pytest.mark.parametrize("folder", ["h200", "h200_x2"])
+def test_h200_bf16_on_left_out_halves(folder):
     """Targets are 5 and 3 %; the formula alone reaches 9."""
-    found = fit_on("h200_8", recorded().gemms["bf16"], 2.0)
+    found = fit_on("h200_8", recorded(folder).gemms["bf16"], 2.0)
     assert found.fit.num_points == 542  # of 553: 11 were timed again
-    assert found.fit.mean_error <= 0.058
-    assert found.large_errors.mean <= 0.035
+    assert found.fit.mean_error <= 0.05
+    assert found.large_errors.mean <= 0.026
     assert 5 < len(found.bad_kernels) < 50
     assert found.bad_kernels[0].ratio > 2
 
 
+def test_h200_bf16_where_all_k_of_left_out_m_and_n_are_left_out():
+    """Siblings tell most; without them it is still far better than the formula."""
+    formula, corrected = errors_without_siblings("h200_8", recorded("h200_x2").gemms["bf16"])
+    assert corrected < min(0.062, 0.65 * formula)
+
+
 def test_h200_fp8_on_left_out_halves():
-    found = fit_on("h200_8", recorded().gemms["fp8"], 2.0)
-    assert found.fit.mean_error <= 0.05
-    assert found.large_errors.mean <= 0.03
-    assert any("fp8" in note and "entry by entry" in note for note in recorded().notes)
+    inputs = recorded("h200")
+    found = fit_on("h200_8", inputs.gemms["fp8"], 2.0)
+    assert found.fit.mean_error <= 0.04
+    assert found.large_errors.mean <= 0.02
+    assert any("fp8" in note and "entry by entry" in note for note in inputs.notes)

@@ -20,7 +20,7 @@ from sim_strategies import (
 from strategies import examples
 
 from ficco_sim.costs import CostModel, GemmShape
-from ficco_sim.costs.gemm import GemmModel
+from ficco_sim.costs.gemm import GemmModel, TileGrid
 from ficco_sim.errors import MachineError, ScenarioError
 from ficco_sim.machine import Machine, load_machine
 from ficco_sim.plan import Gemm, Region
@@ -175,6 +175,35 @@ def test_the_formula_by_hand() -> None:
     quarters = model.cost(GemmShape((50,) * 4, 300, 1000, "bf16"))
     assert quarters.body_s > cost.body_s
     assert quarters.busy == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "share"),
+    [
+        ((256,), 256, 1.0),  # four tiles on four units
+        ((257,), 256, 257 / 512),  # two more tiles, and a wave of them
+        ((128,), 256, 0.5),  # two units idle
+        ((64,) * 4, 256, 0.5),  # entries share no tile: eight half empty ones
+        ((256,), 200, 200 / 256),
+    ],
+)
+def test_efficiency_of_a_tile_is_the_wanted_part_of_full_waves(rows, n, share) -> None:
+    profile = replace(MACHINES["mi300x_8"].profile.gemm, tiles=((128, 128), (256, 16)), splits=(1,))
+    grid = TileGrid(profile)
+    found = grid.efficiency(grid.columns([GemmShape(rows, n, 64, "bf16")] * 2), 4)
+    assert found.shape == (2, 2)
+    assert found[:, 0] == pytest.approx(share, rel=1e-12)
+
+
+@given(shapes(), st.integers(1, 400))
+def test_efficiency_is_a_share_whatever_k_is(shape: GemmShape, units: int) -> None:
+    for machine in MACHINES.values():
+        grid = TileGrid(machine.profile.gemm)
+        both = [shape, replace(shape, k=shape.k + 1000)]
+        found = grid.efficiency(grid.columns(both), units)
+        assert (found > 0).all()
+        assert (found <= 1 + CLOSE).all()
+        assert (found[0] == found[1]).all()
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))

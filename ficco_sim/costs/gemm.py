@@ -14,7 +14,8 @@ The model (parameters in `GemmRates`) takes the best of all macro tiles (a, b) a
     time   = startup_s + body
 
 An accumulating GEMM reads C as well, at the input rate. Measured shapes win over the formula, and
-correct it nearby (`GemmProfile.correction_reach`). The profile's fits give the errors.
+correct it for shapes of like size that tiles fit alike (`ficco_sim.costs.neighbours`). The profile's
+fits give the errors.
 
 Unless a clock is asked for, the formula is at the reference clock and measured times are as they were,
 each at its own clock: long GEMMs of the table lower it by the power that they take.
@@ -29,6 +30,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ficco_sim.costs.neighbours import Neighbours, Places
 from ficco_sim.errors import MachineError
 from ficco_sim.profile import GemmProfile, GemmRates
 from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, aligned
@@ -51,9 +53,6 @@ MIN_K_PER_SPLIT = 128
 PARTIAL_SUM_BYTES = 4  # split-K partial sums are fp32
 NORM = 6.0  # how sharply the slower of math and feed wins
 BAD_KERNEL = 1.5  # measured over formula beyond which the library has no good kernel for a shape
-LOG_SPREAD = 0.15  # by which the formula is off, as a logarithm, before anything is measured
-LOG_NOISE = 0.04  # of a measured time: clocks, and what differs between alike shapes
-BATCH_AXIS, ACCUMULATE_AXIS = 2 / 3, 3.0  # octaves that an octave of entries, or adding, is apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +158,14 @@ class TileGrid:
             out_bytes=DTYPE_BYTES[OUTPUT_DTYPE[dtype]],
         )
 
+    def efficiency(self, shapes: ShapeColumns, units: int) -> Floats:
+        """Share of what full waves of each tile compute that is wanted; [S, T], 0 to 1.
+
+        What a tile's padding and its last wave waste. Libraries pick tiles by it.
+        """
+        waves = np.ceil(shapes.row_tiles * np.ceil(shapes.n / self.b) / units)
+        return np.asarray((shapes.m * shapes.n / (waves * units * self.a * self.b))[:, :, 0])
+
     def _row_tiles(self, entry_rows: tuple[int, ...]) -> Floats:
         if len(entry_rows) == 1:
             return np.ceil(entry_rows[0] / self.a)
@@ -259,7 +266,7 @@ class GemmModel:
         self._measured = {
             (g.m, g.n, g.k, g.dtype, g.entries, g.accumulate): g for g in profile.measured
         }
-        self._neighbours: dict[str, _Neighbours | None] = {}
+        self._neighbours: dict[str, Neighbours | None] = {}
 
     def rates(self, dtype: str) -> GemmRates:
         """Parameters for an element type.
@@ -350,9 +357,7 @@ class GemmModel:
     def _corrections(self, shapes: Sequence[GemmShape]) -> list[float]:
         """How much longer measured neighbours take than the formula says; 1 far from all of them.
 
-        For shapes of one element type. The mean of a Gaussian process over the logarithm of measured
-        over formula (kriging; Rasmussen and Williams 2006, eq. 2.25), with prior mean 0, so that it
-        falls back to the formula.
+        For shapes of one element type.
         """
         if self.profile.correction_reach == 0:
             return [1.0] * len(shapes)
@@ -362,13 +367,10 @@ class GemmModel:
         neighbours = self._neighbours[dtype]
         if neighbours is None:
             return [1.0] * len(shapes)
-        here = np.array([_features(shape) for shape in shapes])
-        factors = np.exp(neighbours.covariance(here) @ neighbours.weights)
-        # nothing is known out there
-        return [float(x) for x in np.where(neighbours.covers(here), factors, 1.0)]
+        return [float(x) for x in neighbours.factors(self._places(shapes))]
 
-    def _make_neighbours(self, dtype: str) -> "_Neighbours | None":
-        """Measured shapes of a type; those with a bad kernel say nothing of their neighbours."""
+    def _make_neighbours(self, dtype: str) -> Neighbours | None:
+        """Measured shapes of a type, beside the formula at the clocks that they ran at."""
         found = [g for g in self.profile.measured if g.dtype == dtype]
         if not found:
             return None
@@ -378,39 +380,20 @@ class GemmModel:
         clocks_hz = [None if self._clock_hz is None else g.sm_clock_hz for g in found]
         formulas = self._formulas(shapes, self.num_compute_units, clocks_hz)
         logs = np.log([g.time_s / f.time_s for g, f in zip(found, formulas, strict=True)])
-        good = logs < math.log(BAD_KERNEL)
-        sizes = np.array([_features(shape) for shape in shapes])[good]
-        return _Neighbours(sizes, logs[good], self.profile.correction_reach) if len(sizes) else None
+        return Neighbours(
+            self._places(shapes), logs, self.profile.correction_reach, bad=math.log(BAD_KERNEL)
+        )
+
+    def _places(self, shapes: Sequence[GemmShape]) -> Places:
+        return Places(
+            m=np.array([s.m for s in shapes], dtype=np.float64),
+            n=np.array([s.n for s in shapes], dtype=np.float64),
+            k=np.array([s.k for s in shapes], dtype=np.float64),
+            entries=np.array([len(s.entry_rows) for s in shapes], dtype=np.float64),
+            accumulates=np.array([s.accumulate for s in shapes], dtype=np.float64),
+            efficiency=self._grid.efficiency(self._grid.columns(shapes), self.num_compute_units),
+        )
 
 
 def _scaled(cost: GemmCost, factor: float) -> GemmCost:
     return replace(cost, startup_s=cost.startup_s * factor, body_s=cost.body_s * factor)
-
-
-def _features(shape: GemmShape) -> Floats:
-    """Where a shape lies among others, in octaves; batches and accumulation are further axes."""
-    entries = len(shape.entry_rows)
-    sizes = np.log2([shape.m, shape.n, shape.k])
-    return np.array([*sizes, BATCH_AXIS * math.log2(entries), ACCUMULATE_AXIS * shape.accumulate])
-
-
-class _Neighbours:
-    """Measured shapes of one element type and what they say of others."""
-
-    def __init__(self, sizes: Floats, logs: Floats, reach: float) -> None:
-        self._sizes = sizes
-        self._reach = reach
-        self._least, self._most = sizes[:, :3].min(axis=0), sizes[:, :3].max(axis=0)
-        known = self.covariance(sizes) + LOG_NOISE**2 * np.eye(len(sizes))
-        self.weights = np.linalg.solve(known, logs)
-
-    def covers(self, here: Floats) -> NDArray[np.bool_]:
-        """Whether shapes lie within the range of the measured ones; from [S, 5] to [S]."""
-        sizes = here[:, :3]
-        return np.asarray(((sizes >= self._least) & (sizes <= self._most)).all(axis=1))
-
-    def covariance(self, places: Floats) -> Floats:
-        """Of the logarithms at places and at the measured shapes: a Gaussian of their distance."""
-        squares = (places**2).sum(axis=1)[:, None] + (self._sizes**2).sum(axis=1)[None, :]
-        distance2 = np.maximum(squares - 2 * places @ self._sizes.T, 0.0)
-        return np.asarray(LOG_SPREAD**2 * np.exp(-distance2 / (2 * self._reach**2)))
