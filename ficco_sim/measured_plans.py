@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 NS = 1e-9
-PLACE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?=(?:dev\d{1,5}(:shard)?|(host))")
+PLACE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?=(?:dev\d{1,5}(:shard|:link)?|(host(?::link)?))")
 """One entry of a record's map: gpus, and a device, a device that only holds data, or the host."""
 
 

@@ -47,6 +47,10 @@ class CpuBackend:
         del engine, device, share
         return lambda _: _copy(src, dst)
 
+    def joint_transfer(self, pairs: Sequence[Pair], device: int) -> Launch:
+        """See `Backend.joint_transfer`."""
+        return self.local_copy(pairs, device)
+
     def local_copy(self, pairs: Sequence[Pair], device: int) -> Launch:
         """See `Backend.local_copy`."""
         del device

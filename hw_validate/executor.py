@@ -6,7 +6,8 @@ where gpus wait for one another, and can be submitted eagerly to see what launch
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from ficco_sim.errors import PlanError, ScenarioError
 from ficco_sim.plan import Gemm, LocalCopy, Plan, Queue, Task, Transfer, buffer_bytes
 from ficco_sim.trace import Span, Trace
 from hw_validate import operations
+from hw_validate.links import Round, rounds_of
 from hw_validate.memory import Arena, Inputs, Memory
 from hw_validate.placement import Placement
 from hw_validate.program import Backend, Lane, Launch, Prepared, Run, Step
@@ -33,6 +35,8 @@ class Bound:
         A step for each task of the gpus that compute.
     memory
         Its buffers.
+    led
+        For transfers that share a step, see `hw_validate.links`: its id.
     """
 
     plan: Plan
@@ -40,10 +44,12 @@ class Bound:
     backend: Backend
     memory: Memory
     steps: tuple[Step, ...]
+    led: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self, *, graph: bool = True, spans: bool = False) -> Prepared:
         """Capture it in graphs, or make it ready to be submitted step by step."""
-        return self.backend.prepare(self.steps, graph=graph, spans=spans)
+        prepared = self.backend.prepare(self.steps, graph=graph, spans=spans)
+        return _Led(prepared, self.led) if self.led else prepared
 
     def outputs(self) -> dict[tuple[int, str], Tensor]:
         """The output matrices of the gpus that compute."""
@@ -78,25 +84,59 @@ def bind(plan: Plan, placement: Placement, backend: Backend, arena: Arena | None
     if not running:
         raise PlanError(f"{plan.schedule}: no task on the gpus that compute")
     here = {task.id for task in running}
+    rounds = {each.id: each for each in rounds_of(plan, placement)}
+    led = {t.id: each.id for each in rounds.values() for t in each.transfers}
     core_queues = Counter(
         queue.gpu for queue in {task.queue for task in running} if queue.engine == "core"
     )
-    steps = tuple(
-        Step(
-            id=task.id,
-            lane=_lane(task.queue, placement),
-            launch=_launch(
-                task,
-                memory,
-                backend,
-                placement.places[task.queue.gpu],
-                core_queues[task.queue.gpu],
-            ),
-            waits=tuple(dep for dep in task.deps if dep in here),
-        )
-        for task in running
+    steps = []
+    waited: set[tuple[Lane, str]] = set()  # a round has one end, so that a lane waits for it once
+    for task in running:
+        if led.get(task.id, task.id) != task.id:
+            continue
+        device = placement.places[task.queue.gpu]
+        together = rounds.get(task.id)
+        if together is None:
+            lane = _lane(task.queue, placement)
+            launch = _launch(task, memory, backend, device, core_queues[task.queue.gpu])
+        else:
+            lane = Lane(gpu=task.queue.gpu, device=device, name=f"links{together.place}")
+            launch = _launch_round(together, memory, backend, device)
+        waits = dict.fromkeys(led.get(dep, dep) for dep in task.deps if dep in here)
+        once = tuple(wait for wait in waits if (lane, wait) not in waited)
+        waited |= {(lane, wait) for wait in waits if wait in rounds}
+        steps.append(Step(id=task.id, lane=lane, launch=launch, waits=once))
+    return Bound(
+        plan=plan, placement=placement, backend=backend, memory=memory, steps=tuple(steps), led=led
     )
-    return Bound(plan=plan, placement=placement, backend=backend, memory=memory, steps=steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """Runs that tell a span for each transfer of a shared step."""
+
+    prepared: Prepared
+    led: Mapping[str, str]
+
+    def run(self) -> Run:
+        run = self.prepared.run()
+        shared = {name: run.spans[of] for name, of in self.led.items() if of in run.spans}
+        return replace(run, spans={**run.spans, **shared})
+
+    def close(self) -> None:
+        self.prepared.close()
+
+
+def _launch_round(together: Round, memory: Memory, backend: Backend, device: int) -> Launch:
+    launches = [
+        backend.joint_transfer(pairs, device) for pairs in memory.of_round(together, device) if pairs
+    ]
+
+    def launch(stream: int) -> None:
+        for each in launches:
+            each(stream)
+
+    return launch
 
 
 def _lane(queue: Queue, placement: Placement) -> Lane:

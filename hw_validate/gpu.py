@@ -34,6 +34,7 @@ __all__ = ["GpuBackend", "gate_cycles", "late_s"]
 FLUSH_BYTES = 256 * 2**20
 """More than the last-level cache of any gpu so far (MI300X: 256 MiB)."""
 HEAT_SIZE = 8192  # of square matrices: about 1.5 ms on an H200
+MAX_PITCH = 2**31 - 1  # cudaDevAttrMaxPitch of every gpu so far
 NON_BLOCKING = 1  # cudaStreamNonBlocking, hipStreamNonBlocking
 NO_TIMING = 2  # cudaEventDisableTiming, hipEventDisableTiming
 GATE_CYCLES = 200_000
@@ -131,6 +132,26 @@ class GpuBackend:
             blocks = max(1, self.core_blocks // share)
             return self._kernel([piece], (src, dst), device, blocks)
         return self.engine_copy(piece, keep=(src, dst))
+
+    def joint_transfer(self, pairs: Sequence[Pair], device: int) -> Launch:
+        """See `Backend.joint_transfer`."""
+        del device
+        apart = [_piece(src, dst).flat() for src, dst in pairs]
+        # no copy may reach from one allocation into another
+        places = {
+            (src.untyped_storage().data_ptr(), dst.untyped_storage().data_ptr()) for src, dst in pairs
+        }
+        together = kernels.joined(apart) if len(places) == 1 else apart
+        if any(max(piece.src_pitch, piece.dst_pitch) > MAX_PITCH for piece in together):
+            together = apart
+        keep = tuple(tensor for pair in pairs for tensor in pair)
+        copies = [self.engine_copy(piece, keep=keep) for piece in together]
+
+        def launch(stream: int) -> None:
+            for copy in copies:
+                copy(stream)
+
+        return launch
 
     def engine_copy(self, piece: Piece, *, keep: tuple[Tensor, ...]) -> Launch:
         """A copy that the stack gives to a copy engine where it can; ``keep`` holds the memory."""

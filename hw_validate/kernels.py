@@ -4,10 +4,10 @@ It is the core engine (copies that occupy compute units, as those of RCCL and NC
 copies within a gpu's memory, for which copy engines are slow.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["COPY_THREADS", "SOURCE", "WIDTHS", "Piece", "kernel_name", "width_of"]
+__all__ = ["COPY_THREADS", "SOURCE", "WIDTHS", "Piece", "joined", "kernel_name", "width_of"]
 
 COPY_THREADS = 512
 TILE_BYTES = 32 * 1024
@@ -139,6 +139,27 @@ class Piece:
             self.rows_per_tile,
             self.tiles,
         )
+
+
+def joined(pieces: list[Piece]) -> list[Piece]:
+    """One piece with the bytes of several, where those are alike and lie evenly apart; else they."""
+    first = pieces[0]
+    shape = (first.src_pitch, first.dst_pitch, first.row_bytes, first.rows)
+    src_step, dst_step = (pieces[-1].src - first.src), (pieces[-1].dst - first.dst)
+    if len(pieces) > 1:
+        src_step, dst_step = src_step // (len(pieces) - 1), dst_step // (len(pieces) - 1)
+    for i, piece in enumerate(pieces):
+        alike = (piece.src_pitch, piece.dst_pitch, piece.row_bytes, piece.rows) == shape
+        apart = (piece.src, piece.dst) == (first.src + i * src_step, first.dst + i * dst_step)
+        if not (alike and apart):
+            return pieces
+    if len(pieces) == 1:
+        return pieces
+    if first.rows == 1 and min(src_step, dst_step) >= first.row_bytes:
+        return [replace(first, src_pitch=src_step, dst_pitch=dst_step, rows=len(pieces)).flat()]
+    if (src_step, dst_step) == (first.rows * first.src_pitch, first.rows * first.dst_pitch):
+        return [replace(first, rows=first.rows * len(pieces))]
+    return pieces
 
 
 def width_of(pieces: list[Piece]) -> int:

@@ -57,10 +57,11 @@ def find_map(name: str, num_gpus: int) -> Map:
         ``own``: a device each. ``switch``: gpu 0 computes, the others' data is on device 1.
         ``mesh``: likewise, but shard-level schedules read from pinned host memory, whose rate is that
         of about one link. ``host``: all data in pinned host memory, as gpus on PCIe switches have it.
-        ``self``: all data on the device that computes. ``together``: all gpus compute on device 0.
-        ``core-mesh``: a mesh with one device: single links are host memory, all links at once the
-        device's own. Else a text as for `parse_placement`, or two with a bar between: the first for
-        shard-level schedules.
+        ``host-mesh``: likewise, each gpu by a link of its own, a full mesh of slow links.
+        ``peer-mesh``: so with the data on device 1. ``self``: all data on the device that computes.
+        ``together``: all gpus compute on device 0. ``core-mesh``: a mesh with one device: single links
+        are host memory, all links at once the device's own. Else a text as for `parse_placement`, or
+        two with a bar between: the first for shard-level schedules.
 
     Raises
     ------
@@ -77,6 +78,8 @@ def find_map(name: str, num_gpus: int) -> Map:
         "switch": (peer, peer),
         "mesh": (host, peer),
         "host": (host, host),
+        "host-mesh": (f"{host}:link", f"{host}:link"),
+        "peer-mesh": (f"0=dev0,{peers}=dev1:link", f"0=dev0,{peers}=dev1:link"),
         "self": (own, own),
         "together": (f"0-{last}=dev0", f"0-{last}=dev0"),
         "core-mesh": (host, own),
@@ -96,4 +99,4 @@ def find_map(name: str, num_gpus: int) -> Map:
     return Map(name=name, shard=parts[0], fine=parts[-1])
 
 
-MAP_NAMES = ("own", "switch", "mesh", "host", "self", "together", "core-mesh")
+MAP_NAMES = ("own", "switch", "mesh", "host", "host-mesh", "peer-mesh", "self", "together", "core-mesh")

@@ -5,7 +5,7 @@ of its rows can be read there, forwarded ones too.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from torch import Tensor
 from ficco_sim.errors import PlanError
 from ficco_sim.plan import Buffer, Plan, Region
 from ficco_sim.reference import OWN, Arrays
+from hw_validate.links import Round
 from hw_validate.operations import TORCH_DTYPES
 from hw_validate.placement import Placement
-from hw_validate.program import Backend
+from hw_validate.program import Backend, Pair
 
 __all__ = ["Arena", "Inputs", "Memory", "inputs_from_arrays", "random_inputs"]
 
@@ -167,6 +168,7 @@ class Memory:
         self._arena = arena
         self._sizes = {(b.gpu, b.name): b for b in plan.buffers}
         self._tensors: dict[tuple[int, str], Tensor] = {}
+        self._slices: dict[tuple[int, str, tuple[int, int]], Tensor] = {}
         self._input_names = {region.buffer for region in plan.inputs}
         self._made: dict[tuple[int, str], list[Region]] = {}  # what gpus that only hold would write
         for task in plan.tasks:
@@ -202,16 +204,41 @@ class Memory:
             )
         if key in self._tensors:
             return
-        slot = region.buffer if shared else f"{region.gpu}.{region.buffer}"
-        self._tensors[key] = self._arena.tensor(
-            self.placement.places[region.gpu], f"held.{slot}", self._sizes[key]
-        )
+        self._tensors[key] = self._held_tensor(region, self._sizes[key])
+
+    def _held_tensor(self, region: Region, buffer: Buffer, part: str = "") -> Tensor:
+        """What all gpus share once a place, what a gpu has for itself once a gpu."""
+        slot = f"{region.gpu}.{region.buffer}" if region.buffer in OWN else region.buffer
+        return self._arena.tensor(self.placement.places[region.gpu], f"held.{slot}{part}", buffer)
 
     def add(self, buffer: Buffer) -> None:
         """One more buffer of a gpu that computes, poisoned like the others."""
         slot = f"{buffer.gpu}.{buffer.name}"
         place = self.placement.places[buffer.gpu]
         self._tensors[buffer.gpu, buffer.name] = self._arena.tensor(place, slot, buffer)
+
+    def of_round(self, together: Round, device: int) -> tuple[list[Pair], list[Pair]]:
+        """Where the bytes of a round are and go to, and those of its filler, if links are idle."""
+        pairs = [(self._slice(t.src), self.view(t.dst)) for t in together.transfers]
+        if not together.num_idle:
+            return pairs, []
+        src = together.transfers[0].src
+        rows, cols = (stop - start for start, stop in (src.rows, src.cols))
+        buffer = replace(self._sizes[src.gpu, src.buffer], rows=together.num_idle * rows, cols=cols)
+        filler = [self._arena.tensor(place, "filler", buffer) for place in (together.place, device)]
+        return pairs, [(filler[0], filler[1])]
+
+    def _slice(self, region: Region) -> Tensor:
+        """A region of what is only held, in a copy of its columns alone: one row behind another."""
+        buffer = self._sizes[region.gpu, region.buffer]
+        if region.cols == (0, buffer.cols):
+            return self.view(region)
+        key = (region.gpu, region.buffer, region.cols)
+        if key not in self._slices:
+            first, stop = region.cols
+            part = replace(buffer, cols=stop - first)
+            self._slices[key] = self._held_tensor(region, part, f".{first}-{stop}")
+        return self._slices[key][slice(*region.rows)]
 
     def view(self, region: Region) -> Tensor:
         """The rectangle of a region."""
@@ -246,3 +273,7 @@ class Memory:
                 continue
             filled.add(id(tensor))
             tensor.copy_(inputs.whole(gpu, name))
+        for (gpu, name, cols), tensor in self._slices.items():
+            if id(tensor) not in filled:
+                filled.add(id(tensor))
+                tensor.copy_(inputs.whole(gpu, name)[:, slice(*cols)])

@@ -32,6 +32,7 @@ from hw_validate.collectives import (
 from hw_validate.environment import nccl_version
 from hw_validate.evidence import Evidence, Examiner
 from hw_validate.executor import Bound, bind, warm_up
+from hw_validate.links import rounds_of
 from hw_validate.maps import Map
 from hw_validate.measure import Subject
 from hw_validate.memory import Arena, Inputs, random_inputs
@@ -227,6 +228,12 @@ def plan_runs(workload: Workload, where: Map, settings: PlanSettings) -> "list[P
         If there are none, or a schedule does not fit the workload.
     """
     suitable = [c for c in choices(settings) if fits(c.schedule, workload)]
+    for choice in suitable:
+        if (
+            choice.knobs.get("engine") == "core"
+            and where.placement(choice.schedule, settings.num_gpus).linked
+        ):
+            raise ScenarioError(f"--engine core: map {where.name} plays links by copy engines alone")
     runs = [PlanRun(workload, where, choice, settings) for choice in suitable]
     runs = [r for r in runs if r.applies]
     if not runs:
@@ -289,6 +296,7 @@ class PlanRun:
             return has_collective(workload) and not self.placement.is_emulated
         return (
             self.placement.computing == {0}
+            and not self.placement.linked
             and workload.pattern == "all_gather_gemm"
             and workload.dtype != "fp8"  # torch.mm has none
         )
@@ -317,6 +325,7 @@ class PlanRun:
         """A guess of its makespan: all work of the busiest device, one after the other."""
         places, sizes = self.placement.places, buffer_bytes(self.plan)
         busy_s = dict.fromkeys(self.placement.devices, 0.0)
+        rounds = {each.id: each for each in rounds_of(self.plan, self.placement)}
         for task in self.plan.tasks:
             if task.queue.gpu not in self.placement.computing:
                 continue
@@ -325,7 +334,8 @@ class PlanRun:
             elif isinstance(task, Transfer):
                 nbytes = task.dst.num_elements * sizes[task.dst.gpu, task.dst.buffer]
                 rate = HOST_BYTES_PER_S if places[task.src.gpu] == HOST else PEER_BYTES_PER_S
-                busy_s[places[task.queue.gpu]] += nbytes / rate
+                copies = 1 + rounds[task.id].num_idle if task.id in rounds else 1
+                busy_s[places[task.queue.gpu]] += copies * nbytes / rate
         return max(busy_s.values())
 
     @property

@@ -96,6 +96,9 @@ class Backend(Protocol):
         ``share`` is the number of queues that share the blocks of a gpu's core-driven copies.
         """
 
+    def joint_transfer(self, pairs: Sequence[Pair], device: int) -> Launch:
+        """Copies between the same two places by the device's copy engine, as one where it can."""
+
     def local_copy(self, pairs: Sequence[Pair], device: int) -> Launch:
         """One kernel that copies within the memory of a device."""
 

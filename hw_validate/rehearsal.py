@@ -20,6 +20,7 @@ from ficco_sim.units import GIB, format_bytes
 from ficco_sim.workload import Workload
 from hw_validate.cpu import CpuBackend
 from hw_validate.dry_run import Rehearsal
+from hw_validate.links import rounds_of
 from hw_validate.maps import Map
 from hw_validate.memory import Arena, Memory
 from hw_validate.microbench.setup import place_name
@@ -168,6 +169,8 @@ def needed_bytes(runs: Sequence[PlanRun]) -> dict[int, int]:
         memory = Memory(run.plan, run.placement, arena)
         for buffer in run.staged:
             memory.add(buffer)
+        for together in rounds_of(run.plan, run.placement):
+            memory.of_round(together, run.placement.devices[0])
         elements = {(b.gpu, b.name): b.rows * b.cols for b in run.plan.buffers}
         sizes = buffer_bytes(run.plan)
         for region in run.plan.inputs:

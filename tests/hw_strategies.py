@@ -8,14 +8,19 @@ from hw_validate.program import Lane, Step
 
 @st.composite
 def placements(draw, num_gpus=None, devices=(0, 1, 2)):
-    """Some gpus compute, alone or together on a device; the others hold data anywhere."""
+    """Some gpus compute, alone or together on a device; the others hold data anywhere.
+
+    Where one computes, others may have links of their own to it.
+    """
     count = draw(st.integers(1, 12)) if num_gpus is None else num_gpus
     places = [draw(st.sampled_from([HOST, *devices])) for _ in range(count)]
     working = draw(st.integers(0, count - 1))
     places[working] = max(places[working], 0)
     willing = [gpu for gpu, place in enumerate(places) if place != HOST]
     computing = {working, *draw(st.sets(st.sampled_from(willing)))}
-    return Placement(places=tuple(places), computing=frozenset(computing))
+    others = sorted(set(range(count)) - computing)
+    linked = draw(st.sets(st.sampled_from(others))) if others and len(computing) == 1 else ()
+    return Placement(places=tuple(places), computing=frozenset(computing), linked=frozenset(linked))
 
 
 def lane(gpu=0, name="dma0", device=None):

@@ -140,6 +140,9 @@ def test_gpus_that_only_hold_data_change_no_number(plan, backend, data):
     try:
         trace = run_exactly(plan, placement, backend)
     except PlanError as error:
+        if "one link cannot play several" in str(error) or "is by a copy kernel" in str(error):
+            assert placement.linked
+            return
         assert "only holds data" in str(error)  # noqa: PT017 - other errors must come through
         assert plan.schedule.startswith(("all-reduce", "reduce-scatter-ring"))
     else:

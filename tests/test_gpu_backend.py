@@ -453,3 +453,27 @@ def test_a_gate_is_never_shut_for_long():
     assert gpu.gate_cycles(0.0) == gpu.GATE_CYCLES
     assert gpu.gate_cycles(10.0) == gpu.MAX_GATE_CYCLES
     assert gpu.late_s(10.0, gpu.MAX_GATE_CYCLES) == pytest.approx(10 - 20e-3)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_joint_transfers_are_one_copy_within_an_allocation(fake, monkeypatch, apart):
+    """Rows of several allocations are never one copy, however evenly these lie apart."""
+    backend, seen = GpuBackend([0]), []
+
+    def engine_copy(piece, *, keep):
+        assert len(keep) == 2 * len(pairs)
+        return lambda stream: seen.append((piece, stream))
+
+    monkeypatch.setattr(backend, "engine_copy", engine_copy)
+    whole, dst = torch.zeros(12, 8), torch.zeros(12, 8)
+    pairs = [(whole[4 * i : 4 * i + 2], dst[4 * i : 4 * i + 2]) for i in range(3)]
+    if apart:
+        pairs = [(src.clone(), dst) for src, dst in pairs]
+    backend.joint_transfer(pairs, 0)(7)
+    expected = [(1, 64)] * 3 if apart else [(3, 64)]
+    assert [(piece.rows, piece.row_bytes) for piece, _ in seen] == expected
+    assert {stream for _, stream in seen} == {7}
+    monkeypatch.setattr(gpu, "MAX_PITCH", 100)  # of 128
+    del seen[:]
+    backend.joint_transfer(pairs, 0)(7)
+    assert len(seen) == 3

@@ -6,7 +6,7 @@ The kernel itself runs too, as C++ on the CPU, where there is a compiler.
 import re
 import shutil
 import subprocess
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from strategies import examples
 
 from hw_validate import kernels
 from hw_validate.gpu import _piece
-from hw_validate.kernels import WIDTHS, Piece, all_kernels, kernel_name, table_of, width_of
+from hw_validate.kernels import WIDTHS, Piece, all_kernels, joined, kernel_name, table_of, width_of
 
 TILE = 32768
 
@@ -193,6 +193,59 @@ def test_every_kernel_is_in_the_source():
     assert all_kernels() == tuple(kernel_name(width) for width in WIDTHS)
     for name in all_kernels():
         assert f'extern "C" __global__ void {name}(const Piece* p, unsigned n)' in kernels.SOURCE
+
+
+# several pieces as one
+
+
+@st.composite
+def alike(draw):
+    """Pieces of one shape, each by the same way after the one before, or one of them moved."""
+    row_bytes, rows, count = draw(st.integers(1, 9)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    pads = [draw(st.integers(0, 3)) for _ in range(4)]
+    src_pitch, dst_pitch = row_bytes + pads[0], row_bytes + pads[1]
+    steps = (rows * src_pitch + pads[2], rows * dst_pitch + pads[3])
+    pieces = [
+        Piece(
+            src=i * steps[0],
+            dst=i * steps[1],
+            src_pitch=src_pitch,
+            dst_pitch=dst_pitch,
+            row_bytes=row_bytes,
+            rows=rows,
+        )
+        for i in range(count)
+    ]
+    if draw(st.booleans()):
+        at = draw(st.integers(0, count - 1))
+        pieces[at] = replace(pieces[at], src=pieces[at].src + 1000 + at)
+    return pieces
+
+
+@examples(300)
+@given(pieces=alike())
+def test_joined_pieces_move_the_same_bytes(pieces):
+    together = joined(pieces)
+    assert len(together) in (1, len(pieces))
+
+    def all_moves(some):
+        return sorted(pair for piece in some for pair in zip(*map(list, moves(piece)), strict=True))
+
+    assert all_moves(together) == all_moves(pieces)
+
+
+def test_chunks_of_shards_join_as_rows_and_slices_as_longer_ones():
+    flat = [
+        Piece(src=64 * i, dst=64 * i, src_pitch=16, dst_pitch=16, row_bytes=16, rows=1)
+        for i in range(7)
+    ]
+    (rows,) = joined(flat)
+    assert (rows.rows, rows.row_bytes, rows.src_pitch, rows.dst_pitch) == (7, 16, 64, 64)
+    tall = [
+        Piece(src=64 * i, dst=32 * i, src_pitch=16, dst_pitch=8, row_bytes=8, rows=4) for i in range(7)
+    ]
+    (longer,) = joined(tall)
+    assert (longer.rows, longer.row_bytes, longer.src_pitch, longer.dst_pitch) == (28, 8, 16, 8)
 
 
 # views as pieces

@@ -31,7 +31,10 @@ def test_labels_say_all_that_is_not_what_it_stands_for(placement):
     alone = all(len(gpus) == 1 for gpus in owners)
     everyone = len(placement.computing) == placement.num_gpus
     assert placement.is_emulated == (not (alone and everyone))
-    assert all(label.startswith("emulated: gpu") for label in placement.labels)
+    assert all(label.startswith(("emulated: gpu", "emulated: a link")) for label in placement.labels)
+    linked = sum("a link of its own to each of" in label for label in placement.labels)
+    assert linked == len({placement.places[gpu] for gpu in placement.linked})
+    assert sum(map(placement.num_links, set(placement.places))) == len(placement.linked)
     assert len(set(placement.labels)) == len(placement.labels)
     assert HOST not in placement.devices
     assert list(placement.devices) == sorted({place for place in placement.places if place >= 0})
@@ -56,6 +59,14 @@ def test_labels_say_all_that_is_not_what_it_stands_for(placement):
         (
             "0=dev0,1-3=dev0:shard",
             ("emulated: gpus 1 to 3 only hold data, in the memory of device 0",),
+        ),
+        (
+            "0=dev0,1-3=host:link",
+            (
+                "emulated: gpus 1 to 3 only hold data, in pinned host memory",
+                "emulated: a link of its own to each of gpus 1 to 3, all by one that moves at a time "
+                "what they would carry at the same time",
+            ),
         ),
         (
             "0=dev1,2=dev1,1=host,3=dev0:shard",
@@ -97,6 +108,9 @@ def test_without_text_every_gpu_has_its_own_device():
         ("0=dev0,2=dev1", ["no place for gpus 1, 3 of 4"]),
         ("0-3=host", ["no gpu computes", "without ':shard'"]),
         ("0-3=dev0:shard", ["no gpu computes", "without ':shard'"]),
+        ("0-3=dev0:link", ["no gpu computes"]),
+        ("0=dev0:link:shard,1-3=dev1", ["'0=dev0:link:shard'", "GPUS=PLACE"]),
+        ("0=dev0,1=dev1,2-3=host:link", ["with ':link' one gpu computes", "2 do"]),
         ("\u0663=dev0", ["'\u0663=dev0'", "GPUS=PLACE"]),  # a digit, but of another script
         ("9" * 5000 + "=dev0", ["GPUS=PLACE"]),
         ("0-3=dev" + "9" * 5000, ["GPUS=PLACE"]),
@@ -113,7 +127,7 @@ def test_what_is_wrong_is_named(text, parts):
 
 
 @examples(300)
-@given(text=st.text(alphabet="0123-=dev,:shardhost ", max_size=25), num_gpus=st.integers(1, 4))
+@given(text=st.text(alphabet="0123-=dev,:shardhostlink ", max_size=25), num_gpus=st.integers(1, 4))
 def test_any_text_is_read_or_refused(text, num_gpus):
     try:
         placement = parse_placement(text, num_gpus)

@@ -406,7 +406,12 @@ def test_a_record_gives_its_plan_and_trace(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("where", "gpus"),
-    [("0=dev0,1-7=dev1:shard", {0}), ("0-7=dev0", set(range(8))), ("0=dev0,1=dev1,2-7=host", {0, 1})],
+    [
+        ("0=dev0,1-7=dev1:shard", {0}),
+        ("0-7=dev0", set(range(8))),
+        ("0=dev0,1=dev1,2-7=host", {0, 1}),
+        ("0=dev0,1-3=host:link,4-7=dev1:link", {0}),
+    ],
 )
 def test_gpus_that_compute(where: str, gpus: set[int]) -> None:
     assert computing_gpus(record(make_plan("serial", SMALL, 8, {}), (1.0,), where=where)) == gpus
