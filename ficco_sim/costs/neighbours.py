@@ -103,7 +103,7 @@ class Neighbours:
 
     def __init__(self, places: Places, logs: Floats, reach: float, *, bad: float) -> None:
         self._reach = reach
-        self._axes, self._fits = places.axes, places.fits
+        self._axes, self._fits = _Points(places.axes), _Points(places.fits)
         self._least, self._most = places.sizes.min(axis=0), places.sizes.max(axis=0)
         good = logs < bad
         told = logs < math.log(MISTAKE)
@@ -122,8 +122,8 @@ class Neighbours:
 
     def _near(self, places: Places) -> tuple[Floats, Floats]:
         """Covariance of places and the measured shapes, and correlation as siblings; [S, measured]."""
-        sizes2 = _squared_distances(places.axes, self._axes)
-        fits2 = _squared_distances(places.fits, self._fits)
+        sizes2 = self._axes.squared_distances(places.axes)
+        fits2 = self._fits.squared_distances(places.fits)
         correlation = NARROW.correlation(sizes2, fits2, self._reach)
         wide = WIDE.correlation(sizes2, fits2, self._reach)
         return WIDE.spread**2 * wide + NARROW.spread**2 * correlation, correlation
@@ -137,6 +137,14 @@ def _weights(covariance: Floats, values: Floats, known: NDArray[np.bool_], noise
     return weights
 
 
-def _squared_distances(here: Floats, there: Floats) -> Floats:
-    squares = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1)[None, :]
-    return np.asarray(np.maximum(squares - 2 * here @ there.T, 0.0))
+class _Points:
+    """Points that others ask for their distance; [measured, axes]."""
+
+    def __init__(self, points: Floats) -> None:
+        self._doubled = 2 * points.T
+        self._squares = (points**2).sum(axis=1)
+
+    def squared_distances(self, others: Floats) -> Floats:
+        """Of others [S, axes] from each; [S, measured]."""
+        squares = (others**2).sum(axis=1)[:, None] + self._squares
+        return np.asarray(np.maximum(squares - others @ self._doubled, 0.0))
