@@ -112,6 +112,19 @@ def test_b46_zeros_and_randn_are_two_populations():
     assert [r.line for r in log.refused] == [2, 3, 4]
 
 
+def test_timings_of_several_gpus_are_not_one_gpus():
+    text = "m,n,k,dtype,time_us,gpu\n" + "".join(
+        f"{512 * i},512,512,bf16,{9 + i},{gpu}\n" for i, gpu in enumerate(("A100", "A100", "MI210"), 1)
+    )
+    with pytest.raises(FileError) as caught:
+        read_csv(text)
+    assert str(caught.value) == (
+        "gemms.csv: line 4: column gpu: timings of 'MI210' after those of 'A100' in line 2; a file must "
+        "be of one gpu"
+    )
+    assert len(read_csv(text.replace("MI210", "A100")).gemms()) == 3
+
+
 def test_b46_without_init_warns():
     lines = [line.split(",") for line in case_text("B46").splitlines()]
     text = "\n".join(",".join(cells[:4] + cells[5:]) for cells in lines) + "\n"

@@ -1,7 +1,7 @@
 """A CSV file of timed GEMMs: columns m, n, k, dtype and a time whose name ends in its unit.
 
-Further columns that are read: init, batch, accumulate, tflops or gflops. Timings of the same GEMM
-become one point, their median. Matrices of zeros draw less power and run faster, so that timings
+Further columns that are read: gpu, init, batch, accumulate, tflops or gflops. Timings of the same GEMM
+become one point, their median; those of several gpus are refused. Matrices of zeros draw less power and run faster, so that timings
 are never mixed over what matrices were filled with.
 """
 
@@ -47,6 +47,7 @@ class Row:
     accumulate: bool
     init: str | None
     time_s: float
+    gpu: str = ""
 
 
 def is_gemm_csv(text: str) -> bool:
@@ -100,6 +101,7 @@ def read_gemm_csv(text: str, where: str, *, peak_flops_per_s: Mapping[str, float
         raise FileError(f"{where}: no line of column names in it")
     if rows and not text.endswith("\n") and rows[-1].line == lines[-1][0]:
         notes.warn(f"line {rows[-1].line}: no line end: if the file was cut off, so may be its time")
+    _check_one_gpu(rows, where)
     rows = _without_impossible(rows, peak_flops_per_s, notes)
     rows = _of_one_population(rows, notes)
     notes.points.extend(_medians(rows))
@@ -126,7 +128,7 @@ def _names(line: str) -> list[str]:
 
 def _columns(names: Sequence[str], where: str) -> tuple[dict[str, int], float]:
     """Index of each column that is read, and how many units of its time make a second."""
-    known = ("m", "n", "k", "dtype", "init", "batch", "accumulate")
+    known = ("m", "n", "k", "dtype", "gpu", "init", "batch", "accumulate")
     for name in (*known, *RATES):
         if names.count(name) > 1:
             raise FileError(f"{where}: column {name!r} twice")
@@ -185,7 +187,18 @@ def _row(line: int, record: Mapping[str, str], per_second: float) -> Row | str:
         accumulate=accumulate in TRUE,
         init=INITS.get(init, init),
         time_s=time_s,
+        gpu=record.get("gpu", ""),
     )
+
+
+def _check_one_gpu(rows: Sequence[Row], where: str) -> None:
+    gpus = {row.gpu: row.line for row in reversed(rows)}
+    if len(gpus) > 1:
+        (first, at), (other, there) = sorted(gpus.items(), key=lambda item: item[1])[:2]
+        raise FileError(
+            f"{where}: line {there}: column gpu: timings of {shown(other)} after those of {shown(first)} "
+            f"in line {at}; a file must be of one gpu"
+        )
 
 
 def _without_impossible(
