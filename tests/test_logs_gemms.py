@@ -119,8 +119,8 @@ def test_timings_of_several_gpus_are_not_one_gpus():
     with pytest.raises(FileError) as caught:
         read_csv(text)
     assert str(caught.value) == (
-        "gemms.csv: line 4: column gpu: timings of 'MI210' after those of 'A100' in line 2; a file must "
-        "be of one gpu"
+        "gemms.csv: line 4: column gpu: timings of 'MI210' after those of 'A100' in line 2; a file "
+        "must be of one gpu"
     )
     assert len(read_csv(text.replace("MI210", "A100")).gemms()) == 3
 

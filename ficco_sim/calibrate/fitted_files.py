@@ -1,6 +1,6 @@
 """The files that a profile was fitted to, where they still lie, so that it can be fitted again."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ficco_sim.calibrate.inputs import digest
@@ -9,8 +9,10 @@ from ficco_sim.profile import GpuFile
 __all__ = ["files_of_gemm_fits"]
 
 
-def files_of_gemm_fits(gpu: GpuFile, folders: Sequence[Path]) -> tuple[Path, ...]:
-    """The files of all GEMM fits of a profile, if each lies unchanged in one of the folders; else none.
+def files_of_gemm_fits(
+    gpu: GpuFile, folders: Sequence[Path], dtypes: Collection[str]
+) -> tuple[Path, ...]:
+    """The files that GEMMs of some types were fitted to; none unless all lie unchanged in the folders.
 
     Raises
     ------
@@ -20,7 +22,7 @@ def files_of_gemm_fits(gpu: GpuFile, folders: Sequence[Path]) -> tuple[Path, ...
     sources = {
         (source.file, source.sha256)
         for name, fit in gpu.profile.fits.items()
-        if name.startswith("gemm.")
+        if name.startswith("gemm.") and name.removeprefix("gemm.") in dtypes
         for source in fit.sources
     }
     found = []

@@ -1,5 +1,6 @@
 """The verb validate: measured plans beside simulated ones."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,7 +109,7 @@ def validate(
         max_late=max_late,
     )
     with Progress() as progress:
-        again = None if as_is else _refit_from(calibrate_from, runs, machine, direction)
+        again = None if as_is else _refit_from(calibrate_from, runs, machine, direction, chosen.dtypes)
         if again is not None:
             found = leave_one_out(
                 chosen,
@@ -145,7 +146,11 @@ class _Again:
 
 
 def _refit_from(
-    files: tuple[Path, ...], runs: tuple[Path, ...], machine: str, direction: str | None
+    files: tuple[Path, ...],
+    runs: tuple[Path, ...],
+    machine: str,
+    direction: str | None,
+    dtypes: Collection[str],
 ) -> _Again | None:
     """Fits of the machine's profile to files that were given, or that its GEMMs were fitted to."""
     from ficco_sim.calibrate import (
@@ -160,7 +165,7 @@ def _refit_from(
     kept: tuple[str, ...] = ()
     what = "the profile was"
     if not files:
-        files = files_of_gemm_fits(start.gpu, [path.parent for path in runs])
+        files = files_of_gemm_fits(start.gpu, [path.parent for path in runs], dtypes)
         if not files:
             return None
         kept = OTHER_GROUPS

@@ -68,7 +68,7 @@ def validate_plans(
     if not held_out_with:
         return validate(chosen, load_machine(machine))
     start = read_start(machine)
-    inputs = read_inputs(files_of_gemm_fits(start.gpu, list(held_out_with)))
+    inputs = read_inputs(files_of_gemm_fits(start.gpu, list(held_out_with), chosen.dtypes))
     return leave_one_out(
         chosen, lambda workload: machine_without(start, inputs, workload, keep=OTHER_GROUPS)
     )

@@ -43,6 +43,11 @@ class ChosenPlans:
     num_late: int = 0
     max_late: float = MAX_LATE
 
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Element types of their workloads."""
+        return frozenset(str(same[0].params["dtype"]) for same in self.plans)
+
 
 def choose_plans(
     records: Records,

@@ -1,6 +1,6 @@
 #!/bin/sh
-# All runs that one gpu and its host's memory allow: sh one_gpu.sh FOLDER [PART]; about 15 minutes.
-# PART: machine, parts, core or host; all of them unless given. Needs ficco[cuda] or ficco[hip].
+# All runs that one gpu and its host's memory allow: sh one_gpu.sh FOLDER [PART]; about 20 minutes.
+# PART: machine, parts, core, host, mesh or dtypes; all of them unless given. Needs ficco[cuda] or ficco[hip].
 set -eu
 out=$1
 part=${2:-all}
@@ -22,4 +22,13 @@ fi
 if wanted host; then
 	measure host run $workloads --map host --copy-queues peer,1 --straight --rounds 8
 	measure host-repeated run $repeated --map host --copy-queues peer,1 --straight --rounds 8 --passes 2
+fi
+if wanted mesh; then
+	measure parts-more microbench $more --sets gemm --rounds 8
+	measure host-mesh run $workloads $repeated --map host-mesh --rounds 16
+	measure host-mesh-more run $more --map host-mesh --rounds 8
+fi
+if wanted dtypes; then
+	measure parts-fp16 microbench $workloads $repeated --sets gemm --dtype fp16 --rounds 8
+	measure parts-fp32 microbench $repeated --sets gemm --dtype fp32 --num-chunks 2,4 --rounds 6
 fi

@@ -1,8 +1,8 @@
 """A CSV file of timed GEMMs: columns m, n, k, dtype and a time whose name ends in its unit.
 
 Further columns that are read: gpu, init, batch, accumulate, tflops or gflops. Timings of the same GEMM
-become one point, their median; those of several gpus are refused. Matrices of zeros draw less power and run faster, so that timings
-are never mixed over what matrices were filled with.
+become one point, their median; those of several gpus are refused. Matrices of zeros draw less power
+and run faster, so that timings are never mixed over what matrices were filled with.
 """
 
 import csv
@@ -196,8 +196,8 @@ def _check_one_gpu(rows: Sequence[Row], where: str) -> None:
     if len(gpus) > 1:
         (first, at), (other, there) = sorted(gpus.items(), key=lambda item: item[1])[:2]
         raise FileError(
-            f"{where}: line {there}: column gpu: timings of {shown(other)} after those of {shown(first)} "
-            f"in line {at}; a file must be of one gpu"
+            f"{where}: line {there}: column gpu: timings of {shown(other)} after those of "
+            f"{shown(first)} in line {at}; a file must be of one gpu"
         )
 
 
