@@ -46,3 +46,5 @@ ficco heuristic tune $nvlink --machine h200_nvlink_mesh_8 --map mesh --copy-queu
 ficco heuristic evaluate $runs/h200/host.jsonl.gz $runs/h200/host-repeated.jsonl.gz --machine h200_host_8 --map host \
 	--copy-queues 7 $rules --json "$out/host.json"
 ficco heuristic evaluate $runs/h200_x2/own.jsonl.gz --machine h200_2 --map own --engine dma $rules --json "$out/own.json"
+ficco heuristic evaluate $runs/h200_mesh/host-mesh.jsonl.gz $runs/h200_mesh/host-mesh-more.jsonl.gz --machine h200_host_mesh_8 \
+	$rules --json "$out/slow_mesh.json"
