@@ -117,15 +117,19 @@ def gemm_cost(workload: Workload, costs: CostModel, compute_units: int | None) -
 
 
 def copy_cost(num_bytes: int, machine: Machine, engine: str) -> Row:
-    """A copy of contiguous bytes from gpu 0 to gpu 1 alone."""
+    """A copy of contiguous bytes from gpu 0 to gpu 1 alone, until the host can know of its end."""
     if machine.num_gpus < 2:
         raise ScenarioError(f"{machine.name}: a copy between gpus needs two of them")
-    cost = CostModel(machine).copy(engine, row_bytes=num_bytes, strided=False)
+    costs = CostModel(machine)
+    cost = costs.copy(engine, row_bytes=num_bytes, strided=False)
     route = Routes(machine)(0, 1)
     usable = (machine.links[i].usable_bytes_per_s for i in route.links)
     rate = min(cost.bytes_per_s, *(u / share for u, share in zip(usable, route.shares, strict=True)))
+    time_s = cost.setup_s + route.latency_s + num_bytes / rate + cost.completion_s
+    if engine == "dma":
+        time_s += costs.known_after_s(time_s)
     return {
-        "time_s": cost.setup_s + route.latency_s + num_bytes / rate + cost.completion_s,
+        "time_s": time_s,
         "machine": machine.name,
         "engine": engine,
         "bytes": num_bytes,

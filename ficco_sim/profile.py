@@ -258,6 +258,10 @@ class CopyProfile:
     queue_s
         The engine is taken so much longer by the first copy of each queue, but for a gpu's first one:
         to change over to it.
+    tick_s, first_tick_s
+        Ends of copies are seen at ticks only: at the first one at or after the end, and ``signal_s``
+        later. Ticks are ``first_tick_s + i * tick_s`` (i = 0, 1, ...) after the engine began, having
+        been idle. A ``tick_s`` of 0: ends are seen at once.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -269,12 +273,16 @@ class CopyProfile:
     gap_share: float = 0.0
     signal_s: float = 0.0
     queue_s: float = 0.0
+    tick_s: float = 0.0
+    first_tick_s: float = 0.0
 
     def __post_init__(self) -> None:
-        times = ("setup_s", "completion_s", "signal_s", "queue_s")
+        times = ("setup_s", "completion_s", "signal_s", "queue_s", "tick_s", "first_tick_s")
         check_numbers(self, may_be_zero=(*times, "row_overhead_bytes", "gap_share"))
         if self.gap_share > 1:
             raise MachineError(f"gap_share: {self.gap_share} must be at most 1")
+        if self.first_tick_s and not self.tick_s:
+            raise MachineError(f"first_tick_s: {self.first_tick_s} must be 0 where tick_s is 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

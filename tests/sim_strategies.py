@@ -216,6 +216,11 @@ class Bounds:
     def _signal_s(self, task: Task) -> float:
         return self.costs.signal_s if task.queue.engine == "dma" else 0.0
 
+    def _latest_signal_s(self, task: Task) -> float:
+        """The most after a copy's end: it has just missed a tick, or the first is yet to come."""
+        ticks_s = max(self.costs.tick_s, self.costs.first_tick_s)
+        return self._signal_s(task) + (ticks_s if task.queue.engine == "dma" else 0.0)
+
     def longest_queue_s(self) -> float:
         """Tasks of a queue follow each other; kernels with a gap in between."""
         longest = 0.0
@@ -302,10 +307,13 @@ class Bounds:
             submitted[task.queue.gpu] += 1
             deps = [self.plan.tasks[self.index.position[dep]] for dep in task.deps]
             waits_s = [
-                self.costs.event_wait_s + self._signal_s(dep) for dep in deps if dep.queue != task.queue
+                self.costs.event_wait_s + self._latest_signal_s(dep)
+                for dep in deps
+                if dep.queue != task.queue
             ]
             total_s += self._gap_s(task) + max(waits_s, default=0.0)
-        total_s += max((self._signal_s(task) for task in self.plan.tasks), default=0.0)  # of the last
+        # of the last
+        total_s += max((self._latest_signal_s(task) for task in self.plan.tasks), default=0.0)
         return total_s + max(submitted.values(), default=0) * self.costs.submit_s
 
 
@@ -315,6 +323,8 @@ QUIET = {
         "completion_s": 0.0,
         "signal_s": 0.0,
         "queue_s": 0.0,
+        "tick_s": 0.0,
+        "first_tick_s": 0.0,
         "engine_bytes_per_s": 1e15,
     },
     "core_copy": {"setup_s": 0.0},

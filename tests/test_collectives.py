@@ -163,6 +163,8 @@ def test_every_command_costs_its_set_up():
         completion_s=0.0,
         signal_s=0.0,
         queue_s=0.0,
+        tick_s=0.0,
+        first_tick_s=0.0,
         engine_bytes_per_s=300e9,
     )
     slow = dataclasses.replace(machine, profile=dataclasses.replace(machine.profile, copy=copy))

@@ -365,8 +365,14 @@ def test_copies_alone_by_hand(nbytes: int) -> None:
     assert one_copy_s(mi300x, nbytes) == pytest.approx(3.95e-6 + 0.5e-6 + nbytes / 46.5e9 + 2.4e-6)
     fast = mi300x.with_links(usable_bytes_per_s=100e9)  # one engine moves 48 GB/s
     assert one_copy_s(fast, nbytes) == pytest.approx(3.95e-6 + 0.5e-6 + nbytes / 48e9 + 2.4e-6)
-    around_s = 0.9653e-6 + 2 * 0.25e-6 + 1.053e-6 + 7.503e-6  # and until its end is known
-    assert one_copy_s(h200, nbytes) == pytest.approx(around_s + nbytes / 388e9, rel=1e-4)
+    copy = h200.profile.copy
+    rate = min(copy.engine_bytes_per_s, 395.6e9)  # of its links
+    end_s = copy.setup_s + 2 * 0.25e-6 + nbytes / rate + copy.completion_s
+    if copy.tick_s:
+        ticks = max(math.ceil((end_s - copy.first_tick_s) / copy.tick_s), 0)
+        end_s = copy.first_tick_s + ticks * copy.tick_s
+    # and until its end is known
+    assert one_copy_s(h200, nbytes) == pytest.approx(end_s + copy.signal_s, rel=1e-9)
     assert one_copy_s(mi300x, nbytes, "core") == pytest.approx(6.5e-6 + 0.5e-6 + nbytes / 46.5e9)
     assert one_copy_s(h200, nbytes, "core") == pytest.approx(
         4.552e-6 + 2 * 0.25e-6 + nbytes / 320.2e9, rel=1e-4

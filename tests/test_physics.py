@@ -110,9 +110,8 @@ def test_the_bounds_are_reached(kind: str) -> None:
         switch, make_plan("all-gather", replace(workload, pattern="all_gather"), 8)
     )
     if kind == "profile":
-        assert makespan_s == pytest.approx(
-            bounds.engines_s() + 6 * bounds.costs.queue_s + bounds.costs.signal_s
-        )
+        busy_s = bounds.engines_s() + 6 * bounds.costs.queue_s
+        assert makespan_s == pytest.approx(busy_s + bounds.costs.known_after_s(busy_s))
     else:
         latency_s = 2 * switch.links[0].latency_s
         assert makespan_s == pytest.approx(bounds.busiest_link_s() + latency_s)

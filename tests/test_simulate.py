@@ -23,6 +23,7 @@ from sim_strategies import (
 )
 from strategies import examples
 
+from ficco_sim.catalogue import copy_cost
 from ficco_sim.costs import CostModel, GemmShape
 from ficco_sim.errors import MachineError, ScenarioError, SimulationError
 from ficco_sim.machine import Machine, load_machine
@@ -200,6 +201,66 @@ def test_who_waits_for_a_copy_knows_of_its_end_later_but_the_engine_goes_on() ->
     assert ends(trace)["t2"] == pytest.approx(2 * MS + 10 * US)  # the host must know of the last
     ideal = simulate(hand_plan(4, *copies, after), machine, CostModel(machine, "ideal"))
     assert ideal.makespan_s == pytest.approx(2 * MS)
+
+
+TICKS = {
+    "setup_s": 2 * US,
+    "completion_s": 0.4 * US,
+    "signal_s": 6 * US,
+    "tick_s": 9 * US,
+    "first_tick_s": 3.5 * US,
+}
+
+
+def ticking(num_engines: int = 1) -> Machine:
+    machine = quiet_mesh(4, copy=TICKS)
+    return replace(machine, gpu=replace(machine.gpu, num_dma_engines=num_engines))
+
+
+@pytest.mark.parametrize(
+    ("bytes_us", "known_us"),
+    # ends at 2.4 us and its bytes; ticks at 3.5, 12.5, 21.5, ...
+    [(0.1, 9.5), (1.1, 9.5), (1.2, 18.5), (10.1, 18.5), (10.2, 27.5), (91.1, 99.5), (1000, 1008.5)],
+)
+def test_a_copy_alone_is_known_at_the_next_tick(bytes_us, known_us) -> None:
+    machine, nbytes = ticking(), round(bytes_us * 10**4)
+    trace = run(machine, transfer("t", 1, 0, nbytes))
+    assert trace.makespan_s == pytest.approx(known_us * US)
+    assert copy_cost(nbytes, machine, "dma")["time_s"] == pytest.approx(known_us * US)
+
+
+def test_ticks_of_a_burst_begin_with_it_and_those_of_the_next_with_the_next() -> None:
+    machine = ticking()
+    # two of 3.4 us in a row, without a pause
+    first, second = (transfer(f"t{i}", i, 0, 10**4) for i in (1, 2))
+    told = transfer("told", 0, 3, 10**4, deps=("t1",))
+    later = transfer("later", 3, 0, 2 * 10**4, queue=1, deps=("told",))
+    trace = run(machine, first, second, told, later)
+    spans = {span.task_id: span for span in trace.spans}
+    assert spans["t2"].start_s == pytest.approx(3.4 * US)
+    assert spans["told"].start_s == pytest.approx((3.5 + 6) * US)
+    # it ends at 6.8 us, after the tick at 3.5
+    assert spans["t2"].end_s == pytest.approx((12.5 + 6) * US)
+    # the engine has been idle: 2 us longer than 2.4 us is after the first tick again
+    start_s = (3.5 + 6 + 3.5 + 6) * US
+    assert spans["later"].start_s == pytest.approx(start_s)
+    assert spans["later"].end_s == pytest.approx(start_s + (12.5 + 6) * US)
+
+
+def test_each_engine_has_bursts_of_its_own() -> None:
+    """Three copies of 10, 1 and 1 us of bytes on two engines: the third follows the second."""
+    copies = [transfer(f"t{i}", i, 0, us * 10**4, queue=i) for i, us in ((1, 10), (2, 1), (3, 1))]
+    known = {"t1": 12.5 + 6, "t2": 3.5 + 6, "t3": 12.5 + 6}  # they end at 12.4, 3.4 and 6.8
+    expected = {name: us * US for name, us in known.items()}
+    assert ends(run(ticking(2), *copies)) == pytest.approx(expected)
+
+
+def test_without_ticks_an_end_is_known_after_the_signal_and_with_ideal_costs_at_once() -> None:
+    none = with_profile(ticking(), copy={"tick_s": 0.0, "first_tick_s": 0.0})
+    assert CostModel(none).known_after_s(1 / 3) == 6 * US
+    assert CostModel(ticking(), "ideal").known_after_s(1 / 3) == 0
+    with pytest.raises(MachineError, match=r"first_tick_s: .* must be 0 where tick_s is 0"):
+        with_profile(ticking(), copy={"tick_s": 0.0})
 
 
 def test_an_engine_changes_over_to_each_further_queue_once() -> None:

@@ -68,7 +68,8 @@ def fitted(error: float, *, family: str = "switch", num_gpus: int = 4) -> Machin
     groups = {group.replace(".", "_"): fit_of(error) for group in ALL_GROUPS}
     machine = machine_of(family, num_gpus, "h200")
     # so that many schedules are near the best
-    machine = with_profile(machine, copy={"signal_s": 0.0, "queue_s": 0.0})
+    at_once = dict.fromkeys(("signal_s", "queue_s", "tick_s", "first_tick_s"), 0.0)
+    machine = with_profile(machine, copy=at_once)
     return with_fits(machine, **groups)
 
 

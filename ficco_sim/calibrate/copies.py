@@ -10,6 +10,7 @@ from ficco_sim.calibrate.launch import event_pair_s
 from ficco_sim.calibrate.robust import (
     NUM_DRAWS,
     OUTLIERS,
+    SCALE,
     Array,
     Errors,
     Fitted,
@@ -23,6 +24,8 @@ from ficco_sim.calibrate.robust import (
     held_out_predictions,
     make_fit,
 )
+from ficco_sim.calibrate.ticks import TickFit, fit_row_ticks, fit_ticks
+from ficco_sim.costs.ticks import seen_s
 from ficco_sim.profile import CopyProfile
 from ficco_sim.readers.logs.types import CopyPoint
 from ficco_sim.records import Measurement
@@ -31,6 +34,9 @@ from ficco_sim.units import KIB
 __all__ = ["CopyTime", "copy_times", "count_engines", "default_direction", "fit_copies"]
 
 LEAST_POINTS = 4
+LEAST_TICK_POINTS = 8
+MOST_OF_ROWS = {"row_overhead_bytes": 64.0 * KIB, "gap_share": 1.0}
+MOST_LEFT = 0.5  # of the absolute residuals of a fit without ticks
 ROW_PARAMETERS = ("row_overhead_bytes", "gap_share")
 LARGE_BYTES = 64 * KIB
 MOST_SIGNAL_S = 1e-3
@@ -108,8 +114,21 @@ def fit_copies(
     several in a row is ``signal_s``, where that explains more than one more parameter must; else it is
     0, and in ``fixed_s``.
     What copies over several streams take longer than over one, a stream, is ``queue_s``.
-    The rate is that of the slower of engine and link. Between two H200 over NVLink a copy alone takes
-    10 us longer than one in a row, in steps of 9 us.
+    The rate is that of the slower of engine and link.
+
+    Where ends are seen at ticks only, those of a burst are at its ticks, and the term before
+    ``signal_s`` is one::
+
+        time = tick of (count * (fixed_s + bytes / engine_bytes_per_s * ...)) / count + signal_s / count
+
+    Ticks are taken to be there where they explain at least half of what the fit without them leaves,
+    over 8 points or more of copies alone and in a row. See `fit_ticks`: their draws are uniform in what
+    the ticks of the points leave open. Between two H200 over NVLink copies end in steps of 9 us; from
+    host memory no such steps are seen.
+
+    2d copies then end at ticks too, see `fit_row_ticks`; ``queue_s`` is fitted to the mean, half a tick
+    after the end, since copies over several streams keep no steps. The clock does not really start with
+    the engine: of 8 samples of one copy on H200 some lie a step after the others. Medians are fitted.
 
     Contiguous copies give ``fixed_s`` and the rate, then 2d copies the overhead of a row and the share
     of the gap between rows. On H200 from host memory the rate depends on the pitch more than on the
@@ -150,9 +169,18 @@ def fit_copies(
         strided = []
     signal = _has_signal(plain)
     found = _fit_plain(plain, signal=signal)
+    values, plain_draws = found.values, draws(found)
+    ticks = _ticks_of(plain, found)
+    if ticks is not None:
+        values, plain_draws = ticks.values, ticks.samples
+
+    def refitted(kept: Sequence[CopyTime]) -> Mapping[str, float]:
+        smooth = _fit_plain(kept, signal=signal)
+        return smooth.values if ticks is None else _fit_ticks(kept, smooth).values
+
     told = held_out_predictions(
         plain,
-        lambda kept: _fit_plain(kept, signal=signal).values,
+        refitted,
         _predicted_s,
         group=lambda point: point.nbytes,
     )
@@ -160,32 +188,30 @@ def fit_copies(
         "contiguous": told,
         "contiguous from 64 KiB": [p for p in told if p[0].nbytes >= LARGE_BYTES],
     }
-    plain_draws = draws(found)
     share = _setup_share(defaults)
 
     def parts_of(value_s: float) -> tuple[float, float]:
         ours_s = max(value_s - latency_s, 0.0)
         return ours_s * share, ours_s * (1 - share)
 
-    setup_s, completion_s = parts_of(found.values["fixed_s"])
+    setup_s, completion_s = parts_of(values["fixed_s"])
     drawn = [parts_of(value_s) for value_s in plain_draws["fixed_s"]]
     samples = {
         "setup_s": tuple(first for first, _ in drawn),
         "completion_s": tuple(last for _, last in drawn),
-        **{name: values for name, values in plain_draws.items() if name != "fixed_s"},
+        **{name: drawn for name, drawn in plain_draws.items() if name != "fixed_s"},
     }
     of_rows = {name: float(getattr(defaults, name)) for name in ROW_PARAMETERS}
     if strided:
-        rows = _fit_rows(strided, found.values)
-        of_rows = dict(rows.values)
-        samples |= _row_draws(strided, found, plain_draws, rows)
+        of_rows, row_draws = _rows_of(strided, values, plain_draws, ticks)
+        samples |= row_draws
         kinds["2d"] = held_out_predictions(
             strided,
-            lambda kept: {**found.values, **_fit_rows(kept, found.values).values},
+            lambda kept: {**values, **_rows_of(kept, values, plain_draws, ticks)[0]},
             _predicted_s,
         )
     queue_s = 0.0
-    queue = _queue_draws(measurements, direction)
+    queue = _queue_draws(measurements, direction, values, events_s)
     if queue is not None:
         queue_s, samples["queue_s"] = queue
     group = make_fit(
@@ -199,9 +225,11 @@ def fit_copies(
     profile = CopyProfile(
         setup_s=setup_s,
         completion_s=completion_s,
-        engine_bytes_per_s=found.values["engine_bytes_per_s"],
-        signal_s=found.values.get("signal_s", 0.0),
+        engine_bytes_per_s=values["engine_bytes_per_s"],
+        signal_s=values.get("signal_s", 0.0),
         queue_s=queue_s,
+        tick_s=values.get("tick_s", 0.0),
+        first_tick_s=values.get("first_tick_s", 0.0),
         native_2d=native_2d,
         **of_rows,
     )
@@ -229,6 +257,7 @@ class _OverStreams:
     """Equal copies, timed on one stream and on several."""
 
     nbytes: float
+    count: float
     one_s: float
     streams: float
     time_s: float
@@ -243,8 +272,8 @@ def _over_streams(measurements: Sequence[Measurement], direction: str) -> list[_
             if count > 1:
                 times.setdefault((nbytes, count), {})[streams] = m.median_s
     return [
-        _OverStreams(nbytes=nbytes, one_s=by_streams[1], streams=streams, time_s=time_s)
-        for (nbytes, _), by_streams in times.items()
+        _OverStreams(nbytes=nbytes, count=count, one_s=by_streams[1], streams=streams, time_s=time_s)
+        for (nbytes, count), by_streams in times.items()
         if 1 in by_streams
         for streams, time_s in by_streams.items()
         if streams > 1
@@ -252,18 +281,36 @@ def _over_streams(measurements: Sequence[Measurement], direction: str) -> list[_
 
 
 def _queue_draws(
-    measurements: Sequence[Measurement], direction: str
+    measurements: Sequence[Measurement],
+    direction: str,
+    plain: Mapping[str, float],
+    events_s: float,
 ) -> tuple[float, tuple[float, ...]] | None:
     """What each further stream costs where one engine serves all: the median, and draws around it.
 
-    Of the smallest copies, of whose time it is most. Draws are of Student's t distribution around it.
-    None where no copies over several streams were timed.
+    Of the smallest copies, of whose time it is most; where there are ticks, over what one stream takes
+    in the mean rather than what it took, which the ticks made longer by up to one. Draws are of
+    Student's t distribution around it. None where no copies over several streams were timed.
     """
     found = _over_streams(measurements, direction)
     if not found:
         return None
     least = min(pair.nbytes for pair in found)
-    values = np.array([(p.time_s - p.one_s) / (p.streams - 1) for p in found if p.nbytes == least])
+    values = np.array(
+        [
+            (
+                p.time_s
+                - (
+                    _mean_s(plain, CopyTime(nbytes=p.nbytes, time_s=p.one_s, count=p.count)) + events_s
+                    if "tick_s" in plain
+                    else p.one_s
+                )
+            )
+            / (p.streams - 1)
+            for p in found
+            if p.nbytes == least
+        ]
+    )
     middle = float(np.median(values))
     around = np.zeros(NUM_DRAWS)
     if len(values) > 1:
@@ -326,12 +373,68 @@ def _has_signal(points: Sequence[CopyTime]) -> bool:
     return 2 * len(points) * math.log(without / full) > math.log(len(points))
 
 
+def _ticks_of(points: Sequence[CopyTime], smooth: RobustFit) -> TickFit | None:
+    """Ticks, if there are any: see `fit_copies`.
+
+    Half of the residuals, over 8 points, is more than three more parameters must explain by the
+    criterion of `_has_signal`.
+    """
+    if len(points) < LEAST_TICK_POINTS or len({point.count for point in points}) == 1:
+        return None
+    left = np.abs(_residuals(smooth.values, points))
+    if np.quantile(left, 1 - OUTLIERS) < SCALE:
+        return None  # little is left to explain
+    found = _fit_ticks(points, smooth)
+    off = np.abs(_residuals(found.values, points))
+    return found if off.sum() <= MOST_LEFT * left.sum() else None
+
+
+def _fit_ticks(points: Sequence[CopyTime], smooth: RobustFit) -> TickFit:
+    nbytes, counts, total_s = _arrays(points)
+    return fit_ticks(
+        nbytes,
+        counts,
+        total_s,
+        fixed_s=smooth.values["fixed_s"],
+        rate=smooth.values["engine_bytes_per_s"],
+    )
+
+
+def _arrays(points: Sequence[CopyTime]) -> tuple[Array, Array, Array]:
+    counts = np.array([point.count for point in points])
+    times_s = np.array([point.time_s for point in points])
+    return np.array([point.nbytes for point in points]), counts, times_s * counts
+
+
+def _rows_of(
+    points: Sequence[CopyTime],
+    plain: Mapping[str, float],
+    plain_draws: Mapping[str, tuple[float, ...]],
+    ticks: TickFit | None,
+) -> tuple[dict[str, float], dict[str, tuple[float, ...]]]:
+    """What rows cost, and draws of it."""
+    if ticks is None:
+        rows = _fit_rows(points, plain)
+        return dict(rows.values), _row_draws(points, plain, plain_draws, rows)
+    nbytes, counts, total_s = _arrays(points)
+    found = fit_row_ticks(
+        nbytes,
+        np.array([point.row_bytes for point in points]),
+        np.array([point.gap_bytes for point in points]),
+        counts,
+        total_s,
+        ticks,
+        most=MOST_OF_ROWS,
+    )
+    return found.values, found.samples
+
+
 def _fit_rows(points: Sequence[CopyTime], plain: Mapping[str, float]) -> RobustFit:
     return fit(
         lambda values: _residuals({**plain, **values}, points),
         [
-            Parameter(name="row_overhead_bytes", start=100.0, least=0.0, most=64 * KIB),
-            Parameter(name="gap_share", start=0.05, least=0.0, most=1.0),
+            Parameter(name=name, start=start, least=0.0, most=MOST_OF_ROWS[name])
+            for name, start in (("row_overhead_bytes", 100.0), ("gap_share", 0.05))
         ],
         scale=PITCH_SCALE,
         rejected=OUTLIERS,
@@ -340,31 +443,43 @@ def _fit_rows(points: Sequence[CopyTime], plain: Mapping[str, float]) -> RobustF
 
 def _row_draws(
     points: Sequence[CopyTime],
-    plain: RobustFit,
+    plain: Mapping[str, float],
     plain_draws: Mapping[str, tuple[float, ...]],
     rows: RobustFit,
 ) -> dict[str, tuple[float, ...]]:
     """What 2d copies leave open, and what the contiguous ones leave open in it, to first order."""
     found = {name: np.array(values) for name, values in draws(rows, seed=1).items()}
     for other, drawn in plain_draws.items():
-        apart = np.array(drawn) - plain.values[other]
+        apart = np.array(drawn) - plain[other]
         step = float(apart.std())
         if step > 0:
-            moved = _fit_rows(points, plain.values | {other: plain.values[other] + step})
+            moved = _fit_rows(points, {**plain, other: plain[other] + step})
             for name in found:
                 found[name] += (moved.values[name] - rows.values[name]) * apart / step
     most = {p.name: p.most for p in rows.parameters}
     return {name: tuple(np.clip(v, 0.0, most[name]).tolist()) for name, v in found.items()}
 
 
-def _predicted_s(values: Mapping[str, float], point: CopyTime) -> float:
-    """See `fit_copies`."""
+def _end_s(values: Mapping[str, float], point: CopyTime) -> float:
+    """When all copies of a point have ended, from when the engine began."""
     longer = 1.0
     if point.row_bytes is not None:
         lost_bytes = values["row_overhead_bytes"] + values["gap_share"] * point.gap_bytes
         longer += lost_bytes / point.row_bytes
     bytes_s = point.nbytes / values["engine_bytes_per_s"] * longer
-    return values["fixed_s"] + bytes_s + values.get("signal_s", 0.0) / point.count
+    return point.count * (values["fixed_s"] + bytes_s)
+
+
+def _predicted_s(values: Mapping[str, float], point: CopyTime) -> float:
+    """See `fit_copies`."""
+    end_s = _end_s(values, point)
+    known_s = seen_s(end_s, values.get("first_tick_s", 0.0), values.get("tick_s", 0.0))
+    return float(known_s + values.get("signal_s", 0.0)) / point.count
+
+
+def _mean_s(values: Mapping[str, float], point: CopyTime) -> float:
+    """Of all copies of a point, wherever between ticks they end."""
+    return _end_s(values, point) + values.get("tick_s", 0.0) / 2 + values.get("signal_s", 0.0)
 
 
 def _residuals(values: Mapping[str, float], points: Sequence[CopyTime]) -> Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ficco_sim.costs.gemm import GemmCost, GemmModel, GemmShape
+from ficco_sim.costs.ticks import seen_s
 from ficco_sim.costs.uncertainty import drawn_machine, gemm_errors
 from ficco_sim.errors import ScenarioError
 from ficco_sim.machine import Machine
@@ -110,6 +111,8 @@ class CostModel:
         self.event_wait_s = 0.0 if self.ideal else launch.event_wait_s
         self.signal_s = 0.0 if self.ideal else machine.profile.copy.signal_s
         self.queue_s = 0.0 if self.ideal else machine.profile.copy.queue_s
+        self.tick_s = 0.0 if self.ideal else machine.profile.copy.tick_s
+        self.first_tick_s = 0.0 if self.ideal else machine.profile.copy.first_tick_s
 
     def whole_gemm(self, workload: Workload) -> GemmCost:
         """The workload's GEMM on one gpu, uncut."""
@@ -159,6 +162,16 @@ class CostModel:
             lost_bytes = dma.row_overhead_bytes + dma.gap_share * gap_bytes
             rate *= row_bytes / (row_bytes + lost_bytes)
         return CopyCost(dma.setup_s, dma.completion_s, rate, emulated)
+
+    def known_after_s(self, busy_s: float) -> float:
+        """From the end of a copy by DMA until who waits for it can know, events aside.
+
+        Parameters
+        ----------
+        busy_s
+            The end, from when the engine began, having been idle.
+        """
+        return float(seen_s(busy_s, self.first_tick_s, self.tick_s) - busy_s) + self.signal_s
 
 
 def _check_clock(sm_clock_hz: float, machine: Machine) -> None:

@@ -81,6 +81,8 @@ def drawn_machine(machine: Machine, draw: int) -> Machine:
             completion_s=copy.completion_s * copies,
             signal_s=copy.signal_s * copies,
             queue_s=copy.queue_s * copies,
+            tick_s=copy.tick_s * copies,
+            first_tick_s=copy.first_tick_s * copies,
             engine_bytes_per_s=copy.engine_bytes_per_s / copies,
         ),
         core_copy=replace(core, setup_s=core.setup_s * copies, bytes_per_s=core.bytes_per_s / copies),

@@ -59,7 +59,8 @@ class _Place:
         self.step_command_s = self.turns * self.command_s * (self.hops + 1) / 2  # of the mean way
         # an engine changes over to each of its queues once, but for the first
         self.opening_s = math.ceil((self.num_gpus - 2) / self.engines) * copy.queue_s
-        self.known_s = copy.signal_s + rates.event_wait_s
+        # ends are anywhere between ticks
+        self.known_s = copy.signal_s + copy.tick_s / 2 + rates.event_wait_s
         self.gap_s = rates.queue_gap_s
         self.slopes = (contention.dma_in + contention.dma_out) / rates.hbm_bytes_per_s
 

@@ -6,6 +6,7 @@ different instants first come, first served.
 """
 
 import heapq
+import math
 from collections.abc import Generator
 from dataclasses import replace
 from itertools import pairwise
@@ -75,32 +76,38 @@ def communication_only(plan: Plan) -> Plan:
 
 
 class _EnginePool:
-    """The DMA engines of one gpu; grants are made at the end of an instant, see the file's head."""
+    """The DMA engines of one gpu; grants are made at the end of an instant, see the file's head.
+
+    Each engine has bursts of its own: one begins when the engine takes up work after having been idle.
+    Which engine serves a copy is not known; here it is the one that was given back last.
+    """
 
     def __init__(self, env: Environment, settler: Settler, num_engines: int) -> None:
         self._env = env
         self._settler = settler
-        self._free = num_engines
+        # when each free engine was given back, and when its last burst began
+        self._free = [(-math.inf, 0.0)] * num_engines
         self._waiting: list[tuple[float, int, Event]] = []
 
     def acquire(self, task: int) -> Event:
-        """An event that fires once the task has an engine."""
+        """An event that fires once the task has an engine, with when that engine's burst began."""
         granted = self._env.event()
         heapq.heappush(self._waiting, (self._env.now, task, granted))
         self._settler.touch()
         return granted
 
-    def release(self) -> None:
-        """Give an engine back."""
-        self._free += 1
+    def release(self, began_s: float) -> None:
+        """Give an engine back, whose burst began then."""
+        self._free.append((self._env.now, began_s))
         if self._waiting:
             self._settler.touch()
 
-    def settle(self, _now_s: float) -> None:
+    def settle(self, now_s: float) -> None:
         """Serve who waits, as far as engines are free."""
         while self._free and self._waiting:
-            self._free -= 1
-            heapq.heappop(self._waiting)[2].succeed()
+            given_back_s, began_s = self._free.pop()
+            burst_s = began_s if given_back_s == now_s else now_s
+            heapq.heappop(self._waiting)[2].succeed(burst_s)
 
 
 class _Run:
@@ -146,7 +153,7 @@ class _Run:
         self.lost_s = [0.0] * num_tasks
         self.submitted_s = self._submission_times()
         self.opening = self._opening_copies()
-        self.signal_s = [self.costs.signal_s if t.queue.engine == "dma" else 0.0 for t in plan.tasks]
+        self.signal_s = [0.0] * num_tasks  # from a copy's end until others know of it
         self.link_bytes = [0.0] * len(machine.links)
         self.emulated = False
         self._copy_known: dict[tuple[str, int, int], CopyCost] = {}
@@ -224,7 +231,7 @@ class _Run:
         gpu = task.queue.gpu
         uses_pool = task.queue.engine == "dma"
         if uses_pool:
-            yield self.pools[gpu].acquire(i)
+            began_s = yield self.pools[gpu].acquire(i)
         self.start_s[i] = env.now
         element_bytes = self.element_bytes[src.gpu, src.buffer]
         num_rows, num_cols = src.shape
@@ -265,7 +272,8 @@ class _Run:
         if cost.completion_s > 0.0:
             yield env.timeout(cost.completion_s)
         if uses_pool:
-            self.pools[gpu].release()
+            self.signal_s[i] = self.costs.known_after_s(env.now - began_s)
+            self.pools[gpu].release(began_s)
 
     def _kernel(self, i: int, task: Gemm | LocalCopy, start_s: float) -> Steps:
         env = self.env
