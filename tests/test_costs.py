@@ -24,7 +24,7 @@ from ficco_sim.costs.gemm import GemmModel, TileGrid
 from ficco_sim.errors import MachineError, ScenarioError
 from ficco_sim.machine import Machine, load_machine
 from ficco_sim.plan import Gemm, Region
-from ficco_sim.profile import GemmProfile
+from ficco_sim.profile import CopyProfile, GemmProfile
 from ficco_sim.schedules import FICCO, make_plan
 from ficco_sim.sim import simulate
 from ficco_sim.workload import DTYPE_BYTES, OUTPUT_DTYPE, Workload, aligned
@@ -358,6 +358,14 @@ def one_copy_s(machine: Machine, nbytes: int, engine: str = "dma") -> float:
     return simulate(plan, machine).makespan_s
 
 
+def at_tick_s(end_s: float, copy: CopyProfile) -> float:
+    if not copy.tick_s:
+        return end_s
+    return copy.first_tick_s + copy.tick_s * max(
+        math.ceil((end_s - copy.first_tick_s) / copy.tick_s), 0
+    )
+
+
 @pytest.mark.parametrize("nbytes", [1, 4096, 10**6, 10**9])
 def test_copies_alone_by_hand(nbytes: int) -> None:
     """Set-up, latency of each link, bytes at the least rate on the way, completion."""
@@ -368,11 +376,8 @@ def test_copies_alone_by_hand(nbytes: int) -> None:
     copy = h200.profile.copy
     rate = min(copy.engine_bytes_per_s, 395.6e9)  # of its links
     end_s = copy.setup_s + 2 * 0.25e-6 + nbytes / rate + copy.completion_s
-    if copy.tick_s:
-        ticks = max(math.ceil((end_s - copy.first_tick_s) / copy.tick_s), 0)
-        end_s = copy.first_tick_s + ticks * copy.tick_s
     # and until its end is known
-    assert one_copy_s(h200, nbytes) == pytest.approx(end_s + copy.signal_s, rel=1e-9)
+    assert one_copy_s(h200, nbytes) == pytest.approx(at_tick_s(end_s, copy) + copy.signal_s, rel=1e-9)
     assert one_copy_s(mi300x, nbytes, "core") == pytest.approx(6.5e-6 + 0.5e-6 + nbytes / 46.5e9)
     assert one_copy_s(h200, nbytes, "core") == pytest.approx(
         4.552e-6 + 2 * 0.25e-6 + nbytes / 320.2e9, rel=1e-4
@@ -386,11 +391,13 @@ def test_h200_serves_all_copies_into_a_gpu_one_after_another() -> None:
     ]
     trace = simulate(hand_plan(8, *copies), MACHINES["h200_8"])
     assert trace.makespan_s == pytest.approx(163e-6, rel=0.03)
-    # and exactly: 2.52 us a command, and the bytes; 2.92 us for each further queue
-    exact_s = 56 * (2.518e-6 + 4096 / 388e9) + 7.503e-6 + 6 * 2.924e-6
-    assert trace.makespan_s == pytest.approx(exact_s, rel=1e-3)
+    # and exactly: a command and the bytes of each, changing over to each further queue
+    copy = MACHINES["h200_8"].profile.copy
+    command_s = copy.setup_s + 2 * 0.25e-6 + copy.completion_s
+    busy_s = 56 * (command_s + 4096 / min(copy.engine_bytes_per_s, 395.6e9)) + 6 * copy.queue_s
+    assert trace.makespan_s == pytest.approx(at_tick_s(busy_s, copy) + copy.signal_s, rel=1e-9)
     starts = sorted(span.start_s for span in trace.spans)
-    assert all(b - a >= 2.5e-6 for a, b in pairwise(starts))
+    assert all(b - a >= command_s for a, b in pairwise(starts))
 
 
 def test_mi300x_serves_copies_from_all_peers_at_once() -> None:

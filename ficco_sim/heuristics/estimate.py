@@ -49,7 +49,8 @@ class _Place:
         self.engines = machine.gpu.num_dma_engines
         self.copy = copy
         self.local = machine.profile.local_copy
-        self.gemms = CostModel(machine).gemm_model
+        self.costs = CostModel(machine)
+        self.gemms = self.costs.gemm_model
         self.rates = rates
         latency_s = max((link.latency_s for link in machine.links), default=0.0)
         hops = 2 if machine.switches else 1
@@ -59,7 +60,7 @@ class _Place:
         self.step_command_s = self.turns * self.command_s * (self.hops + 1) / 2  # of the mean way
         # an engine changes over to each of its queues once, but for the first
         self.opening_s = math.ceil((self.num_gpus - 2) / self.engines) * copy.queue_s
-        # ends are anywhere between ticks
+        # of a burst of copies, which end anywhere between ticks
         self.known_s = copy.signal_s + copy.tick_s / 2 + rates.event_wait_s
         self.gap_s = rates.queue_gap_s
         self.slopes = (contention.dma_in + contention.dma_out) / rates.hbm_bytes_per_s
@@ -183,7 +184,8 @@ class _Plans:
         place = self.place
         each_s = self.shard * self.row_bytes / rate + place.command_s
         if forwards:
-            each_s += place.known_s
+            # its engine is idle before each, so that ticks are where they are for one alone
+            each_s += place.costs.known_after_s(each_s) + place.rates.event_wait_s
         late_s = 0.0 if forwards else place.known_s
         arrivals = [i * each_s + late_s for i in range(1, self.p)]
         if place.hops > 1 and not forwards:  # all shards are on their way at once
