@@ -19,7 +19,12 @@ TABLES = (
     ("h200_x2", "own", "dma", "Two gpus that both compute, copy engines (`--map own`), not emulated"),
     ("h200_x2", "own", "core", "Two gpus that both compute, copy kernels, not emulated"),
     ("h200", "host", "dma", "Copy engines, data in host memory (`--map host`)"),
-    ("h200_mesh", "host-mesh", "dma", "Copy engines, an emulated mesh of slow links (`--map host-mesh`)"),
+    (
+        "h200_mesh",
+        "host-mesh",
+        "dma",
+        "Copy engines, an emulated mesh of slow links (`--map host-mesh`)",
+    ),
     ("h200", "self", "core", "Copy kernels, data in the gpu's own memory (`--map self --engine core`)"),
     ("h200", "core-mesh", "core", "Copy kernels, emulated mesh (`--map core-mesh --engine core`)"),
 )

@@ -241,7 +241,8 @@ def test_a_lower_clock_slows_main_loops_only(shape: GemmShape, ratio: float) -> 
 
 def test_a_measured_shape_is_as_measured_at_its_own_clock() -> None:
     """And at another as much longer as the formula says; unless a clock is asked for, as measured."""
-    row = max(CLOCKED.profile.gemm.measured, key=lambda g: g.time_s)
+    rows = [g for g in CLOCKED.profile.gemm.measured if g.dtype == "bf16"]
+    row = max(rows, key=lambda g: g.time_s)
     assert row.sm_clock_hz is not None
     shape = GemmShape((row.m,), row.n, row.k, row.dtype, row.accumulate)
     then = CostModel(CLOCKED, sm_clock_hz=row.sm_clock_hz).gemm_model
