@@ -206,13 +206,16 @@ def contention(
             gemm = replace(workload, pattern="gemm", tokens=None)
             for engine in engines:
                 found: dict[str, Any] = {"gemm_over_comm": ratio, "engine": engine}
-                for overlap, suffix in ((False, "_alone_s"), (True, "_s")):
-                    plan = side_by_side(
-                        gemm, machine.num_gpus, gathered_rows=workload.m, gathered_cols=workload.k,
-                        engine=engine, overlap=overlap,
-                    )  # fmt: skip
-                    spans = simulate(plan, machine, costs).spans
-                    for kind, name in (("gemm", "gemm"), ("transfer", "comm")):
+                together = side_by_side(
+                    gemm, machine.num_gpus, gathered_rows=workload.m, gathered_cols=workload.k,
+                    engine=engine, overlap=True,
+                )  # fmt: skip
+                beside = simulate(together, machine, costs).spans
+                # each kind alone is the same plan without the other: nobody waits for its end in either
+                for kind, name in (("gemm", "gemm"), ("transfer", "comm")):
+                    only = tuple(task for task in together.tasks if task.kind == kind)
+                    alone = simulate(replace(together, tasks=only), machine, costs).spans
+                    for spans, suffix in ((alone, "_alone_s"), (beside, "_s")):
                         some = [s for s in spans if s.kind == kind]
                         start_s = min(s.start_s for s in some) if kind == "gemm" else 0.0
                         found[name + suffix] = max(s.end_s for s in some) - start_s
