@@ -55,6 +55,8 @@ def rounds_of(plan: Plan, placement: Placement) -> list[Round]:
         copy kernels: one copy cannot stand for them then.
     """
     found: dict[tuple[int, int], list[Transfer]] = {}
+    if not placement.linked:
+        return []
     for position, transfer in _linked(plan, placement):
         found.setdefault((placement.places[transfer.src.gpu], position), []).append(transfer)
     rounds = [

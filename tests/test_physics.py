@@ -46,7 +46,7 @@ def simulated(case: Case) -> tuple[Trace, Bounds]:
 # bounds
 
 
-@examples(120)
+@examples(60)
 @given(cases())
 def test_no_run_is_quicker_than_its_parts_allow(case: Case) -> None:
     """Longest queue, busiest link, busiest engines, critical path: from costs, not from the trace."""
@@ -58,7 +58,7 @@ def test_no_run_is_quicker_than_its_parts_allow(case: Case) -> None:
     assert makespan_s >= bounds.critical_path_s()
 
 
-@examples(120)
+@examples(60)
 @given(cases())
 def test_no_run_is_slower_than_one_task_after_another(case: Case) -> None:
     """At every instant the tasks in progress together do the work of at least one of them alone.
@@ -70,7 +70,7 @@ def test_no_run_is_slower_than_one_task_after_another(case: Case) -> None:
     assert trace.makespan_s <= bounds.serial_sum_s() * (1 + CLOSE)
 
 
-@examples(80)
+@examples(40)
 @given(cases())
 def test_no_task_is_quicker_than_alone_and_none_starts_before_its_time(case: Case) -> None:
     """But for the rounding of sums of floats."""
@@ -132,7 +132,7 @@ def makespans(case: Case, machine: Machine, better: Machine) -> tuple[float, flo
     return tuple(simulate(plan, m, case.costs(m)).makespan_s for m in (machine, better))
 
 
-@examples(120)
+@examples(60)
 @given(cases(**OWN_LINK_AND_ENGINE, **ONE_QUEUE), FACTORS, st.sampled_from([0.05, 0.3, 1.0]))
 def test_faster_links_never_hurt(case: Case, factor: float, scale: float) -> None:
     """Each transfer has a link and an engine of its own, GEMMs are on one queue, HBM is ample.
@@ -152,7 +152,7 @@ def test_faster_links_never_hurt(case: Case, factor: float, scale: float) -> Non
     assert after_s <= before_s * (1 + CLOSE)
 
 
-@examples(80)
+@examples(40)
 @given(cases(engines=("dma",), queues=(1,)), FACTORS)
 def test_faster_links_never_hurt_where_ports_and_engines_are_shared_evenly(
     case: Case, factor: float
@@ -163,7 +163,7 @@ def test_faster_links_never_hurt_where_ports_and_engines_are_shared_evenly(
     assert after_s <= before_s * (1 + 10 * CLOSE)
 
 
-@examples(120)
+@examples(60)
 @given(cases(**OWN_LINK_AND_ENGINE, **ONE_QUEUE), FACTORS)
 def test_a_faster_main_loop_never_hurts(case: Case, factor: float) -> None:
     """Peak of all compute units, GEMMs on one queue, HBM contention and all.
@@ -189,7 +189,7 @@ def most_contention_s(plan: Plan, machine: Machine) -> float:
     )
 
 
-@examples(120)
+@examples(60)
 @given(cases(**OWN_LINK_AND_ENGINE, **ONE_QUEUE, kinds=("profile",)), FACTORS)
 def test_faster_links_cost_at_most_the_contention_that_moves(case: Case, factor: float) -> None:
     """With HBM contention faster links can hurt a little, up to 0.06 % found, for a real reason.
@@ -238,7 +238,7 @@ def test_a_copy_that_costs_more_to_set_up_never_helps_communication(case: Case, 
 # symmetry
 
 
-@examples(100)
+@examples(50)
 @given(cases(even=True))
 def test_all_gpus_of_a_symmetric_machine_are_equal(case: Case) -> None:
     """Equal shards: what one gpu does when, all do; the plan lists their tasks in the same order."""
@@ -280,7 +280,7 @@ def bytes_between(trace: Trace) -> dict[tuple[str, str], int]:
     return {(load.src, load.dst): load.nbytes for load in trace.links}
 
 
-@examples(100)
+@examples(50)
 @given(cases(families=("full_mesh", "switch"), schedules=("serial", "shard-p2p", *FICCO)))
 def test_bytes_on_links_of_direct_schedules(case: Case) -> None:
     """Every gpu gets each shard from its owner, once: on the mesh one shard a link."""

@@ -243,6 +243,7 @@ def machines(draw) -> Machine:
     return listed(num_gpus, *links, switches=names)
 
 
+@settings(max_examples=40)
 @given(machines())
 def test_bisection_is_the_least_maximum_flow_between_halves(machine):
     graph = nx.DiGraph()
@@ -262,6 +263,7 @@ def test_bisection_is_the_least_maximum_flow_between_halves(machine):
     assert cut.bytes_per_s == pytest.approx(least)
 
 
+@settings(max_examples=40)
 @given(machines(), st.data())
 def test_widest_path_is_the_widest_of_all_paths(machine, data):
     ends = st.sampled_from(list(itertools.permutations(range(machine.num_gpus), 2)))
@@ -284,6 +286,7 @@ def test_widest_path_is_the_widest_of_all_paths(machine, data):
     assert found.hops == sum(name.startswith("gpu") for name in found.nodes[1:])
 
 
+@settings(max_examples=40)
 @given(machines())
 def test_diameter_counts_gpus_on_the_way(machine):
     graph = nx.DiGraph()
