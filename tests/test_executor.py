@@ -113,7 +113,7 @@ def check_trace(plan, placement, trace):
             assert span.nbytes == task.dst.num_elements * plan.workload.element_bytes
 
 
-@examples(100)
+@examples(60)
 @given(plan=any_plan(), backend=backends, graph=st.booleans())
 def test_every_plan_computes_its_operator(plan, backend, graph):
     placement = Placement.own_devices(plan.num_gpus)
@@ -130,7 +130,7 @@ def test_each_schedule_on_one_device_and_on_many(name, threads):
         check_trace(plan, placement, run_exactly(plan, placement, CpuBackend(threads=threads)))
 
 
-@examples(100)
+@examples(60)
 @given(plan=any_plan(), backend=backends, data=st.data())
 def test_gpus_that_only_hold_data_change_no_number(plan, backend, data):
     placement = data.draw(placements(plan.num_gpus))
@@ -275,7 +275,7 @@ def swap(task, bound):
     return {task.id: copy(other.src, task.dst), other.id: copy(task.src, other.dst)}
 
 
-@examples(100)
+@examples(60)
 @given(name=st.sampled_from(ALL), data=st.data())
 def test_wrong_data_is_found_and_its_row_and_writers_named(name, data):
     num_gpus = data.draw(st.integers(2, 4))

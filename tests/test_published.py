@@ -1,6 +1,7 @@
 """Agreement with other simulators, with published measurements and with the paper. Layer: simulator."""
 
 import csv
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -182,9 +183,17 @@ def gemm_cil(trace: Trace) -> float:
     return total_s / (total_s - sum(span.lost_s for span in spans))
 
 
+@functools.cache
+def costs_of(name: str) -> CostModel:
+    """One for all tests: it keeps what it has worked out."""
+    return CostModel(load_machine(name))
+
+
 def both_engines(machine: Machine, schedule: str, workload: Workload, **knobs) -> tuple[Trace, Trace]:
     dma, core = (
-        simulate(make_plan(schedule, workload, 8, {**knobs, "engine": engine}), machine)
+        simulate(
+            make_plan(schedule, workload, 8, {**knobs, "engine": engine}), machine, costs_of(machine.name)
+        )
         for engine in ("dma", "core")
     )
     return dma, core
