@@ -190,10 +190,9 @@ def costs_of(name: str) -> CostModel:
 
 
 def both_engines(machine: Machine, schedule: str, workload: Workload, **knobs) -> tuple[Trace, Trace]:
+    costs = costs_of(machine.name)
     dma, core = (
-        simulate(
-            make_plan(schedule, workload, 8, {**knobs, "engine": engine}), machine, costs_of(machine.name)
-        )
+        simulate(make_plan(schedule, workload, 8, {**knobs, "engine": engine}), machine, costs)
         for engine in ("dma", "core")
     )
     return dma, core
