@@ -8,7 +8,7 @@ their queues, become one copy that ends for all of them, at an even share of the
 filler of bytes that nobody needs stands for the links that a round leaves idle.
 
 Slices of columns are held apart, so that reading one is no strided read: links between gpus move both
-at the same rate (NVLink 381 to 387 GB/s), PCIe strided ones at 0.6 to 1 of it, less beside a GEMM.
+at the same rate, PCIe strided ones at 0.6 to 1 of it, less beside a GEMM (docs/hardware.md).
 """
 
 from collections.abc import Iterator

@@ -572,7 +572,10 @@ def test_a100_and_mi210_fp16_on_left_out_rows(machine, gpu, num_rows):
 
 @pytest.mark.parametrize(("machine", "gpu"), [("a100_4", "A100"), ("mi210_4", "MI210")])
 def test_a100_and_mi210_fp16_on_halves_from_rates_that_saw_neither(machine, gpu, monkeypatch):
-    """Target is 6 %. Their own profiles saw all rows; these rates are an H200's, by peak and HBM."""
+    """Target is 6 %. Their own profiles saw all rows; these rates are an H200's, by peak and HBM.
+
+    Seven rows tell little: over 20 splits in place of three it is 9.0 and 6.5 %.
+    """
     own, other = read_start(machine).gpu, START
     peak = own.gpu.peak_flops_per_s["fp16"] / other.gpu.peak_flops_per_s["bf16"]
     units = other.gpu.num_compute_units / own.gpu.num_compute_units
