@@ -34,9 +34,7 @@ __all__ = ["GpuBackend", "gate_cycles", "late_s"]
 FLUSH_BYTES = 256 * 2**20
 """More than the last-level cache of any gpu so far (MI300X: 256 MiB)."""
 HEAT_SIZE = 8192  # of square matrices: about 1.5 ms on an H200
-MAX_PITCH = (
-    2**31 - 1
-)  # of a strided copy, as CUDA's deviceQuery prints it (cudaDevAttrMaxPitch); wider rows go apart
+MAX_PITCH = 2**31 - 1  # of a strided copy, as CUDA devices state it (cudaDevAttrMaxPitch)
 NON_BLOCKING = 1  # cudaStreamNonBlocking, hipStreamNonBlocking
 NO_TIMING = 2  # cudaEventDisableTiming, hipEventDisableTiming
 GATE_CYCLES = 200_000

@@ -21,8 +21,8 @@ __all__ = ["Neighbours", "Places"]
 Floats = NDArray[np.float64]
 
 # Constants were chosen for least held-out errors on H200 bf16 and fp8 and MI300X bf16, at six splits in
-# halves other than the three of `calibrate.gemm`, but of the same shapes (parts-more of runs/h200_mesh took
-# no part). Any one of them times 2/3 or 3/2 changes a mean error by less than 0.2 points.
+# halves other than the three of `calibrate.gemm`, but of the same shapes; parts-more of runs/h200_mesh
+# took no part. Any one of them times 2/3 or 3/2 changes a mean error by less than 0.2 points.
 K_AXIS, BATCH_AXIS, ACCUMULATE_AXIS = 1.5, 2 / 3, 2.0  # octaves that an octave of each, or adding, is
 LOG_NOISE = 0.02  # of a measured time, as a logarithm
 EXCESS_NOISE = 0.5  # of the excess of a bad kernel, over its spread among siblings
